@@ -10,13 +10,16 @@ import inspect
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from types import FrameType
-from typing import Any, ParamSpec, TypeGuard, TypeVar
+from typing import Any, Final, ParamSpec, TypeGuard, TypeVar
 
 from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
 from django.utils.module_loading import import_string
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_NOT_AWAITABLE: Final = frozenset({type(None), str, int, float, bool, bytes, list, tuple, dict, set})
+"""Frequent types of results."""
 
 
 def caller() -> str:
@@ -80,6 +83,8 @@ def completed(value: object) -> Any:
 
     Raises `TypeError` for a generator, since its code has not run.
     """
+    if type(value) in _NOT_AWAITABLE:  # a tenth of the time of `isawaitable`; 5 % of the time of an empty job
+        return value
     if not inspect.isawaitable(value):
         return _not_generator(value)
     try:

@@ -42,7 +42,7 @@ class BulkContext(TypedDict, total=False):
     selection_label: str
     """The label of the operations."""
     operations: Sequence[Operation[Any]]
-    select_all: int | bool | None
+    select_all: int | None
     """The number of rows if an operation may select all of the list."""
 
 
@@ -52,6 +52,7 @@ class ListContext(BulkContext, total=False):
     title: str
     object: object
     on_object: bool
+    """Whether this is the page of `object`: the breadcrumbs do not link to it."""
     filters: Mapping[str, str]
     """`q`: the text in the search field."""
     form: forms.Form

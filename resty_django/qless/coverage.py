@@ -14,7 +14,7 @@ from .tasks.schedule import faults, scheduled
 
 
 @dataclass(frozen=True, slots=True)
-class Coverage:
+class UnservedWork:
     """Work that no worker does.
 
     `queues`: queues with jobs to run now, but without a worker. `periodic`: name and queue of periodic tasks whose
@@ -28,7 +28,7 @@ class Coverage:
     faults: Sequence[tuple[str, Exception]] = ()
 
 
-def coverage(client: Client, counts: Iterable[QueueCounts], life: Sequence[WorkerLife]) -> Coverage:
+def unserved_work(client: Client, counts: Iterable[QueueCounts], life: Sequence[WorkerLife]) -> UnservedWork:
     """Return the work that no worker does now. Imports the modules of all tasks, once. Raises `StoreError`."""
     from .tasks.base import all_tasks
 
@@ -41,7 +41,7 @@ def coverage(client: Client, counts: Iterable[QueueCounts], life: Sequence[Worke
     ]
     if unserved and _foreign_workers_at_work(client, {worker.name for worker in life}):
         unserved = []  # these workers may serve any queue
-    return Coverage(
+    return UnservedWork(
         unserved,
         sorted(
             (name, task.queue) for name, task in scheduled.items() if task.queue not in served and is_allowed(task.path)

@@ -60,14 +60,14 @@ class QueueFacts:
 class JobQueueFacts:
     """The state of the job queue.
 
-    `failed`: failed jobs by group, the largest first. `workers`: most recently seen first; `life`: their liveness
-    reports. `spans`: the figures of the last hour by minute. `seconds`: the response time of the server.
+    `failed`: failed jobs by group, the largest first. `workers`: most recently seen first; `worker_lives`: their
+    liveness reports. `spans`: the figures of the last hour by minute. `seconds`: the response time of the server.
     """
 
     queues: list[QueueFacts] = field(default_factory=list)
     failed: dict[str, int] = field(default_factory=dict)
     workers: list[WorkerCounts] = field(default_factory=list)
-    life: list[WorkerLife] = field(default_factory=list)
+    worker_lives: list[WorkerLife] = field(default_factory=list)
     spans: Sequence[TimeSpan] = ()
     seconds: float = 0.0
 
@@ -88,7 +88,7 @@ class JobQueueFacts:
     @property
     def states(self) -> dict[str, str]:
         """The states `alive`, `silent` or `gone` by worker name, for workers that report in."""
-        return {worker.name: worker.state for worker in self.life}
+        return {worker.name: worker.state for worker in self.worker_lives}
 
     @property
     def alive(self) -> int:
@@ -109,7 +109,7 @@ class JobQueueFacts:
         return [sum(column) for column in zip(*(queue.minutes for queue in self.queues if queue.minutes), strict=True)]
 
 
-def facts(client: Client, *, of_today: bool = False, detailed: int | None = 500) -> JobQueueFacts:
+def job_queue_facts(client: Client, *, of_today: bool = False, detailed: int | None = 500) -> JobQueueFacts:
     """Return the state of all queues. `of_today`: also today's `stats`. `detailed`: the number of queues for which more
     than the counts are fetched; None: all.
 
@@ -137,7 +137,7 @@ def facts(client: Client, *, of_today: bool = False, detailed: int | None = 500)
         ],
         failed=dict(sorted(client.jobs.failed().items(), key=lambda item: (-item[1], item[0]))),
         workers=client.workers.counts(),
-        life=client.workers.alive(),
+        worker_lives=client.workers.alive(),
         spans=spans,
         seconds=seconds,
     )

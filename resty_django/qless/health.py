@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .clients.figures import FailuresBetween
     from .clients.replies import QueueCounts, StuckJob
     from .clients.worker_reports import WorkerReport
-    from .coverage import Coverage
+    from .coverage import UnservedWork
     from .facts import JobQueueFacts, QueueFacts
     from .tasks.abandoned import Declared
 
@@ -58,7 +58,7 @@ def probe() -> Iterator[Finding]:
     for queue in seen.now.queues:
         yield _queue_finding(queue, seen)
     yield from _stuck_job_findings(seen)
-    yield from _task_findings(seen.coverage)
+    yield from _task_findings(seen.unserved)
     yield from _worker_findings(seen)
     for recurring in seen.abandoned:
         text = f"No task declares it any more, but it creates jobs: {recurring.fault}. See manage.py qless_recurring."
@@ -79,7 +79,7 @@ class _Observation:
     clock: float
     now: JobQueueFacts
     server: ServerInfo
-    coverage: Coverage
+    unserved: UnservedWork
     reports: Sequence[WorkerReport]
     abandoned: Sequence[Declared]
     stuck: Sequence[StuckJob]
@@ -94,11 +94,11 @@ def _observe(client: Client) -> _Observation:
 
     from .archive.marks import status
     from .clients.figures import failures_between
-    from .coverage import coverage
-    from .facts import facts
+    from .coverage import unserved_work
+    from .facts import job_queue_facts
     from .tasks.abandoned import of_tasks
 
-    now, clock = facts(client, detailed=None), client.clock()
+    now, clock = job_queue_facts(client, detailed=None), client.clock()
     stuck, examined = _stuck_jobs(client, now.counts)
     max_groups = 50
     since = clock - conf.qless.failed_window
@@ -106,8 +106,8 @@ def _observe(client: Client) -> _Observation:
         clock=clock,
         now=now,
         server=server_info(client.source.sync(), client.prefix),
-        coverage=coverage(client, now.counts, now.life),
-        reports=client.workers.reports(*(worker.name for worker in now.life)) if now.life else [],
+        unserved=unserved_work(client, now.counts, now.worker_lives),
+        reports=client.workers.reports(*(worker.name for worker in now.worker_lives)) if now.worker_lives else [],
         abandoned=[recurring for recurring in of_tasks(client) if recurring.abandoned],
         stuck=stuck,
         examined=examined,
@@ -129,7 +129,7 @@ def _queue_finding(queue: QueueFacts, seen: _Observation) -> Finding:
     text = f"{counts.waiting:,} waiting, {counts.running:,} running, {counts.scheduled:,} scheduled jobs."
     if counts.stalled:
         text += f" Expired locks: {counts.stalled:,}. The workers are gone, or do not send heartbeats."
-    is_unserved = queue.name in seen.coverage.queues
+    is_unserved = queue.name in seen.unserved.queues
     if is_unserved:
         text += f" No worker serves this queue. Start one with manage.py runqless --queues {queue.name}."
     max_latency = conf.qless.max_latency
@@ -156,7 +156,7 @@ def _stuck_job_findings(seen: _Observation) -> Iterator[Finding]:
     yield Finding("warning", "stuck jobs", f'{text} See "Stuck jobs" in the admin of the job queue.')
 
 
-def _task_findings(unserved: Coverage) -> Iterator[Finding]:
+def _task_findings(unserved: UnservedWork) -> Iterator[Finding]:
     from .checks import REFUSALS
     from .job_classes import refusal_of
 
@@ -171,10 +171,10 @@ def _task_findings(unserved: Coverage) -> Iterator[Finding]:
 
 
 def _worker_findings(seen: _Observation) -> Iterator[Finding]:
-    life = seen.now.life
-    silent = [worker.name for worker in life if worker.state != "alive"]
+    lives = seen.now.worker_lives
+    silent = [worker.name for worker in lives if worker.state != "alive"]
     if silent:
-        text = f"{len(silent)} of {len(life)} have stopped reporting: {', '.join(silent[:10])}."
+        text = f"{len(silent)} of {len(lives)} have stopped reporting: {', '.join(silent[:10])}."
         yield Finding("warning", "workers", text)
     late = [
         f"{job.klass} for {job.seconds + report.age:,.0f} s on {report.name}"

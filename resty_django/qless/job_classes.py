@@ -51,7 +51,7 @@ class Runnable:
 
     keep_result: bool = False
     """Whether the return value of `perform` is kept."""
-    names: Sequence[str] = ()
+    parameter_names: Sequence[str] = ()
     """The names of positional arguments."""
     call_signature: inspect.Signature | None = None
     """The signature of calls, if its jobs contain `args` and `kwargs`."""

@@ -20,7 +20,7 @@ from resty_django.text import printable
 if TYPE_CHECKING:
     from .clients.client import Client
     from .clients.replies import QueueStats
-    from .coverage import Coverage
+    from .coverage import UnservedWork
     from .facts import QueueFacts, QueuePause
 
 
@@ -35,17 +35,17 @@ def panel() -> Tile:
 
     Without redis-py on a site that has not configured jobs, the panel says what to install.
     """
-    from .coverage import coverage
-    from .facts import facts
+    from .coverage import unserved_work
+    from .facts import job_queue_facts
 
     try:
         client = _client()
-        now = facts(client)
+        now = job_queue_facts(client)
     except MissingExtra as error:
         if raw_section("QLESS"):
             raise
         return Tile(notes=[str(error)])
-    unserved = coverage(client, now.counts, now.life)
+    unserved = unserved_work(client, now.counts, now.worker_lives)
     if not now.queues and not now.failed:
         first = _("No job yet. Start manage.py runqless, and start a job with the task’s delay().")
         return Tile(notes=[first, *notes_of(unserved)])
@@ -116,7 +116,7 @@ def _figures(queue: QueueFacts, served: bool) -> list[Figure]:
     ]
 
 
-def notes_of(unserved: Coverage) -> list[str]:
+def notes_of(unserved: UnservedWork) -> list[str]:
     """Return sentences about work that no worker does."""
     gaps = [
         (_("Queues with waiting jobs but no worker: %(names)s."), unserved.queues),
@@ -133,10 +133,10 @@ def _some(names: Sequence[str]) -> str:
 def families() -> Iterator[Family]:
     """Yield the metrics of the job queue; none without redis-py on a site that has not configured jobs."""
     from .clients.replies import QUEUE_STATES
-    from .facts import facts
+    from .facts import job_queue_facts
 
     try:
-        now = facts(_client(), of_today=True)
+        now = job_queue_facts(_client(), of_today=True)
     except MissingExtra:
         if raw_section("QLESS"):
             raise

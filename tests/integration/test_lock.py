@@ -177,6 +177,7 @@ async def test_keys_have_separate_locks(make: Callable[..., Twin]) -> None:
     locks = [make(timeout=0) for _ in range(3)]
     for number, holder in enumerate(locks):
         await holder.acquire(number)
+    assert all(holder.lock.locked for holder in locks)
     for holder in locks:
         await holder.release()
 

@@ -22,10 +22,7 @@ from resty_django.limits.models import LimitPolicy
 from resty_django.limits.policies import registry
 from resty_django.limits.testing import frozen_limits
 from resty_django.qless import client as jobs
-from resty_django.qless.integrations.celery.runner import BorrowedJob
-from resty_django.qless.middleware import chain
-from resty_django.qless.outcomes import RetryLater
-from resty_django.qless.worker.handlers import resolve_handler
+from resty_django.qless.testing import TestWorker
 from resty_django.shdict import Unavailable, shdicts
 
 pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
@@ -163,40 +160,28 @@ def test_a_job_and_its_log_lines_have_the_id_of_the_request(
     settings.JOBS, settings.VAR = True, tmp_path
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": valkey_url}}
     monkeypatch.setattr(tasks, "SECONDS_A_PIECE", 0)
-    reply = client.post("/parts/trace/")
-    mine = reply.headers[conf.txid.header]
-    (tmp_path / "log").mkdir()
-    (tmp_path / "log" / "site.log").write_text(f"1 INFO {mine} <enqueued>\n1 INFO {mine[::-1]} other\n")
-    (tmp_path / "log" / "worker.log").write_text(f"2 INFO {mine} run\n")
+    with TestWorker(valkey_url) as worker:
+        reply = client.post("/parts/trace/")
+        mine = reply.headers[conf.txid.header]
+        (tmp_path / "log").mkdir()
+        (tmp_path / "log" / "site.log").write_text(f"1 INFO {mine} <enqueued>\n1 INFO {mine[::-1]} other\n")
+        (tmp_path / "log" / "worker.log").write_text(f"2 INFO {mine} run\n")
 
-    page = client.get("/parts/").content.decode()
-    shown = effect(page, "txid")
-    jid = client.session[parts.SESSION_KEY]["txid"]["jid"]
-    assert f"Request {mine} Job {mine} {jid}" in shown
-    assert f"site 1 INFO {mine} <enqueued> worker 2 INFO {mine} run" in shown
-    assert "other" not in shown
-    assert 'id="effect-txid" data-resty-live="1"' in page
+        page = client.get("/parts/").content.decode()
+        shown = effect(page, "txid")
+        jid = client.session[parts.SESSION_KEY]["txid"]["jid"]
+        assert f"Request {mine} Job {mine} {jid}" in shown
+        assert f"site 1 INFO {mine} <enqueued> worker 2 INFO {mine} run" in shown
+        assert "other" not in shown
+        assert 'id="effect-txid" data-resty-live="1"' in page
 
-    assert "State: waiting" in click(client, "job")
-    queue = jobs.queues["default"]
-    assert queue.pop() is not None
-    popped = queue.pop()
-    assert popped is not None
-    job = BorrowedJob(popped.client, popped._record)  # no public name: only this package makes jobs of records
-    handler = resolve_handler(job.klass, "default")
-    with pytest.raises(RetryLater) as retry:
-        chain.run(handler.middleware, job, handler.function)
-    assert isinstance(retry.value.__cause__, tasks.MailServerDown)
-    popped.retry(0, "default-MailServerDown", "The mail server does not respond.\nTraceback")
-    shown = effect(client.get("/parts/").content.decode(), "jobs")
-    assert "Enqueued in the queue default" in shown
-    assert "Run by the worker The mail server does not respond. State: waiting" in shown
-    popped = queue.pop()
-    assert popped is not None
-    job = BorrowedJob(popped.client, popped._record)
-    assert chain.run(handler.middleware, job, handler.function) == "The mail is sent."
-    popped.complete(result="The mail is sent.")
-    page = client.get("/parts/").content.decode()
+        assert "State: waiting" in click(client, "job")
+        assert [run.outcome for run in worker.drain("default")] == ["retried"] * 2
+        shown = effect(client.get("/parts/").content.decode(), "jobs")
+        assert "Enqueued in the queue default" in shown
+        assert "The mail server does not respond. State: scheduled" in shown
+        assert [run.outcome for run in worker.drain("default", seconds=10)] == ["completed"] * 2
+        page = client.get("/parts/").content.decode()
     shown = effect(page, "jobs")
     assert "Retried after an error: run 2" in shown
     assert "Completed State: complete . Result: The mail is sent." in shown

@@ -573,10 +573,12 @@ EXPLAINED: Final = re.compile(r'class="errornote"|<li class="error">|Unavailable
 def test_no_route_fails_while_the_stores_are_down(site: RoutesSite, tmp_path: Path, prefix: str) -> None:
     """A page explains what it cannot show, and an action says that it was not done."""
     (tmp_path / "file").touch()
+    routes = [route for route in (*PAGES, *ACTIONS) if route.url.startswith(prefix)]
+    assert routes
     before, boss, wrong = site.state(), site.boss(), []
     shdicts.close_all()
     with override_settings(**settings_of(f"redis://127.0.0.1:{free_port()}/0", tmp_path / "file")):
-        for route in (route for route in (*PAGES, *ACTIONS) if route.url.startswith(prefix)):
+        for route in routes:
             is_action = isinstance(route, Action)
             reply = send(site, boss, route) if isinstance(route, Action) else boss.get(address(site, route))
             needs_store = bool(NEEDS_STORE.match(route.url)) or (

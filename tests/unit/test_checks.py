@@ -176,7 +176,7 @@ def test_a_section_of_an_app_that_is_not_installed_is_a_warning(settings: Settin
     assert ids_of(check_settings()) == ["resty_django.W001"]
 
 
-def test_manage_check_runs_them(settings: Settings) -> None:
+def test_manage_check_runs_the_checks_of_settings(settings: Settings) -> None:
     settings.RESTY_DJANGO = {"IDS": {"STEP": "1"}}
     assert "resty_django.E002" in ids_of(checks.run_checks(tags=["resty_django"]))
 
@@ -192,7 +192,7 @@ def test_manage_check_runs_them(settings: Settings) -> None:
         ("error", ["--fail-on", "warning"], 2),
     ],
 )
-def test_exit_code_of_resty_check(level: health.Level, arguments: list[str], code: int) -> None:
+def test_resty_check_exits_by_the_worst_level(level: health.Level, arguments: list[str], code: int) -> None:
     health.register("one", lambda: [Finding("ok", "a", "Fine."), Finding(level, "b", "So so.")])
     assert resty_check(*arguments)[0] == code
     assert resty_check("--json", *arguments)[0] == code

@@ -151,7 +151,7 @@ def test_an_error_of_the_first_rows_is_raised_before_the_response() -> None:
 
 
 @pytest.mark.asyncio
-async def test_asgi_streams_too() -> None:
+async def test_a_response_is_streamed_under_asgi() -> None:
     response = export_response(AsyncRequestFactory().get("/?export=csv"), [sheet(("a", 1))])
     assert response is not None
     assert b"".join([chunk async for chunk in response]) == b'"key","count"\r\n"a","1"\r\n'  # type: ignore[union-attr]
@@ -162,6 +162,6 @@ def test_the_address_keeps_the_filters_of_the_page() -> None:
     assert export_links(request, "bans")[0] == ("CSV", "?q=a%26b&export=csv&of=bans")
 
 
-def test_plain_text_of_a_cell() -> None:
+def test_html_of_a_cell_becomes_plain_text() -> None:
     assert plain_text(format_html('<a href="/">{}</a> <b>x</b>', "<i>'\"&amp;")) == "<i>'\"&amp; x"
     assert plain_text("<b>") == "<b>"

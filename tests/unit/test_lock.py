@@ -29,7 +29,7 @@ def test_pauses_double_up_to_the_longest_and_end_with_what_remains() -> None:
         ({"step": 0.01, "max_step": 0.015, "timeout": 0.05}, [10, 15, 15, 10]),
     ],
 )
-def test_pauses_of_other_options(options: dict[str, float], expected: list[int]) -> None:
+def test_pauses_follow_the_options(options: dict[str, float], expected: list[int]) -> None:
     assert milliseconds(**options) == expected
 
 

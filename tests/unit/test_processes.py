@@ -1,4 +1,7 @@
-"""Processes of the fork server behave like a new interpreter."""
+"""Processes of the fork server behave like a new interpreter.
+
+Private names: `processes.server._server` and `_control`, through which a test kills or confuses the fork server.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ def code(text: str, **options: str) -> subprocess.CompletedProcess[str]:
     return processes.run([PYTHON, "-c", textwrap.dedent(text)], env={**os.environ, **options})
 
 
-def test_exit_codes_and_streams() -> None:
+def test_a_process_has_exit_codes_and_streams_like_an_interpreter() -> None:
     assert code("import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)").returncode == 3
     ended = processes.run([PYTHON, "-c", "print(input().upper())"], input="text\n")
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "TEXT\n", "")
@@ -73,7 +76,7 @@ def test_warnings_follow_the_option() -> None:
     assert processes.run([PYTHON, "-W", "error", "-c", text]).returncode == 1
 
 
-def test_signals() -> None:
+def test_a_process_ends_by_a_signal_or_handles_it() -> None:
     process = processes.Process([PYTHON, "-c", "import time; print('up', flush=True); time.sleep(60)"], stdout=-1)
     assert process.stdout is not None
     assert process.stdout.readline() == b"up\n"

@@ -30,7 +30,7 @@ async def test_sync_and_async_runners_perform_the_same_steps() -> None:
         doubler.double(3, 2)  # type: ignore[call-arg]
 
 
-def test_names_and_docstrings() -> None:
+def test_twins_have_names_and_docstrings() -> None:
     assert (Doubler.double.__name__, Doubler.adouble.__name__) == ("double", "adouble")
     assert Doubler.double.__doc__ == "Return the double of a number."
     assert Doubler.adouble.__doc__ == "Do the same as `double`."

@@ -7,7 +7,7 @@ converts the arguments of a call to a key, and an `MLCache` finds the result or 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
@@ -48,13 +48,13 @@ def cached(
     `cache`: a cache, or its name in the settings. `name`: prefix of the keys; default: the function's module and name.
     `by`: for methods, how to identify `self`: the name of an attribute, or a function of `self`; `type` if all objects
     of a class share their results. `key`: a function that takes the arguments and returns a value, or a tuple of
-    values, that identifies the call. `depends_on`: models, their labels, or results of `invalidate_on`; a committed
-    change of their rows deletes the results. `options`: the fields of `CacheOptions`; a function passed as `tags` takes
-    the arguments of the call.
+    values, that identifies the call. `depends_on`: models, their labels ("shop.Product"), or `invalidate_on(...)` for
+    single rows or fields; a committed change of the rows deletes the results. `options`: as for a call of `MLCache.get`
+    (`CacheOptions` explains them); a function passed as `tags` takes the arguments of the call.
 
-    Place it above `@classmethod` and `@staticmethod`. Exceptions of the function reach the caller, and nothing is
-    cached, except with `error_ttl`; calls in other processes then raise `RemoteError`. Raise `BadOption`; calls raise
-    the errors of `MLCache.get`, and `TypeError` for arguments of unsupported types.
+    Place it above `@classmethod` and `@staticmethod`. An exception of the function reaches the caller and is not
+    cached. The option `error_ttl` caches it: for this time, other processes raise `RemoteError` in its place. Raise
+    `BadOption`; calls raise the errors of `MLCache.get`, and `TypeError` for arguments of unsupported types.
     """
     call_options = checked(options)
     if not isinstance(cache, MLCache | str):
@@ -62,7 +62,7 @@ def cached(
     if by is not None and key is not None:
         raise BadOption("by and key cannot be combined. Use only key, which receives self too.")
     for option, value in (("by", by), ("key", key), ("tags", options.get("tags"))):
-        plain_function(value, f"{option} of @cached()")
+        plain_function(value, f"{option} of @cached()")  # raises TypeError if async
 
     def decorate(decorated: Callable[P, R]) -> Cached[P, R]:
         function: Callable[P, R] = getattr(decorated, "__func__", decorated)  # of a class or static method
@@ -74,9 +74,10 @@ def cached(
         prefix = name or f"{function.__module__}.{qualified_name}"
         tags = options.get("tags", ())
         if depends_on:
-            tags = tags_with_models(tags, depends_on, function, cache, prefix, by_object=by not in (None, type))
-        callback_tags = (lambda args, kwargs: tags(*args, **kwargs)) if callable(tags) else tags
-        return Cached(decorated, cache, CallKeys(function, prefix, by, key), {**call_options, "tags": callback_tags})
+            per_object = by is not None and by is not type  # not one result for all objects of a class
+            tags = tags_with_models(tags, depends_on, function, cache, prefix, per_object)
+        keys = CallKeys(function, prefix, by, key)
+        return Cached(function, type(decorated), cache, keys, {**call_options, "tags": tags} if tags else call_options)
 
     return decorate
 
@@ -84,7 +85,8 @@ def cached(
 class Cached(Generic[P, R]):
     """A cached function, sync or async like the original function, which is `__wrapped__`.
 
-    All methods take the function's arguments. Methods with the prefix `a` are for asyncio.
+    All methods take the function's arguments. Methods with the prefix `a` do the same for asyncio. `kind`: the class of
+    the decorated object, which is `classmethod` or `staticmethod` for such methods.
     """
 
     __wrapped__: Callable[P, R]
@@ -92,24 +94,25 @@ class Cached(Generic[P, R]):
     __qualname__: str
 
     def __init__(
-        self, decorated: Callable[P, R], cache: MLCache | str, keys: CallKeys, options: dict[str, Any]
+        self, function: Callable[P, R], kind: type, cache: MLCache | str, keys: CallKeys, options: Mapping[str, Any]
     ) -> None:
-        function = getattr(decorated, "__func__", decorated)
         functools.update_wrapper(self, function)
-        register_annotation(function)
-        self.options = options
-        self._kind: object = type(decorated)
+        register_annotation(function)  # so that L2 can store the dataclasses and Structs that it returns
+        self._kind = kind
         self._cache = cache
         self._keys = keys
-        self._is_async = iscoroutinefunction(function)
-        self._callback = self._load_async if self._is_async else self._load
-        if self._is_async:
+        # The cache passes the arguments of a call to the callback and to `tags` as two objects, a tuple and a dict.
+        self._callback: Callable[..., Any] = self._load
+        self._get: Callable[..., Any] = MLCache.get_with
+        if iscoroutinefunction(function):
             markcoroutinefunction(self)
+            self._callback, self._get = self._load_async, MLCache.aget_with
+        self._tags: Any = options.get("tags")
+        self.options = {**options, "tags": self._tags_of_call} if callable(self._tags) else options
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        cache = self.cache
-        get: Callable[..., Any] = cache.aget_with if self._is_async else cache.get_with
-        result: R = get(self._keys.of(args, kwargs), self._callback, (args, kwargs), self.options)
+        cache = mlcaches[self._cache] if isinstance(self._cache, str) else self._cache
+        result: R = self._get(cache, self._keys.of(args, kwargs), self._callback, (args, kwargs), self.options)
         return result
 
     def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
@@ -117,11 +120,10 @@ class Cached(Generic[P, R]):
         return self._keys.of(args, kwargs)
 
     def peek(self, *args: P.args, **kwargs: P.kwargs) -> Peek | None:
-        """Return the entry in L2; see `MLCache.peek`."""
+        """Return the entry in the shared dictionary (L2), with its remaining time to live; see `MLCache.peek`."""
         return self.cache.peek(self._keys.of(args, kwargs))
 
     async def apeek(self, *args: P.args, **kwargs: P.kwargs) -> Peek | None:
-        """Do the same as `peek`."""
         return await self.cache.apeek(self._keys.of(args, kwargs))
 
     def invalidate(self, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -129,7 +131,6 @@ class Cached(Generic[P, R]):
         self.cache.delete(self._keys.of(args, kwargs), on_error=self.options.get("on_error"))
 
     async def ainvalidate(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Do the same as `invalidate`."""
         await self.cache.adelete(self._keys.of(args, kwargs), on_error=self.options.get("on_error"))
 
     def refresh(self, *args: P.args, **kwargs: P.kwargs) -> Any:
@@ -137,14 +138,11 @@ class Cached(Generic[P, R]):
         return self.cache.refresh_with(self._keys.of(args, kwargs), self._callback, (args, kwargs), self.options)
 
     async def arefresh(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Do the same as `refresh`."""
         return await self.cache.arefresh_with(self._keys.of(args, kwargs), self._callback, (args, kwargs), self.options)
 
     @property
     def cache(self) -> MLCache:
         return mlcaches[self._cache] if isinstance(self._cache, str) else self._cache
-
-    # The cache passes the arguments of a call to its callback as two objects, a tuple and a dict.
 
     def _load(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         result: object = self.__wrapped__(*args, **kwargs)
@@ -154,6 +152,9 @@ class Cached(Generic[P, R]):
         coroutine: Any = self.__wrapped__(*args, **kwargs)
         result: object = await coroutine
         return [row async for row in result] if isinstance(result, QuerySet) else result
+
+    def _tags_of_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self._tags(*args, **kwargs)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         if self._kind is classmethod:
@@ -180,5 +181,5 @@ class BoundCached:
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self.__func__, name)
-        takes_arguments = name in {"key", "peek", "invalidate", "refresh", "apeek", "ainvalidate", "arefresh"}
-        return functools.partial(attribute, self.__self__) if takes_arguments else attribute
+        is_method = callable(getattr(Cached, name, None))  # all of them take the function's arguments, `self` included
+        return functools.partial(attribute, self.__self__) if is_method else attribute

@@ -1,4 +1,4 @@
-"""Cache keys of function calls. Pure.
+"""Cache keys of function calls.
 
 A key consists of the function's name and the `repr` of its arguments: `shop.load_product(7, 'en')`. Values of different
 types have different representations and strings are quoted, so different calls never have the same key.
@@ -38,39 +38,42 @@ class CallKeys:
     ) -> None:
         self.name = name
         self._function_name = getattr(function, "__qualname__", repr(function))
-        self._values: Callable[[tuple[object, ...], Mapping[str, object]], tuple[object, ...]]
+        self._by = by
+        self._key = key
         self._names: tuple[str, ...] = ("key",)
-        if key is not None:
-            self._values = lambda args, kwargs: (key(*args, **kwargs),)
-            return
-        arguments = Arguments(function)
-        self._values, self._names = arguments.values, arguments.names
-        if by is not None:
-            if not self._names:
+        """The argument that each of the values of a call comes from; with `by`, `self` has two: class and identity."""
+        if key is None:
+            self._arguments = Arguments(function)
+            names = self._arguments.names
+            self._names = names if by is None else ("self", "self", *names[1:])
+            if by is not None and not names:
                 raise BadOption(f"by is for methods, but {self._function_name}() has no self. Remove by.")
-            self._values = lambda args, kwargs: self._method_values(by, *arguments.values(args, kwargs))
-            self._names = ("self", "self", *self._names[1:])
 
     def of(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
         """Return the key of a call. Raise `TypeError` for wrong arguments and for arguments of unsupported types."""
-        values = self._values(args, kwargs)
-        if PLAIN_TYPES.issuperset(map(type, values)):  # gains half of a hit
+        if self._key is not None:
+            values: tuple[object, ...] = (self._key(*args, **kwargs),)
+        else:
+            values = self._arguments.values(args, kwargs)
+            if self._by is not None:
+                values = (*self._identity(self._by, values[0]), *values[1:])
+        if PLAIN_TYPES.issuperset(map(type, values)):  # one `repr` for all values: a hit takes half as long
             key = f"{self.name}{values!r}"
         else:
             key = self.name + values_text(values, self._names, self._function_name)
         return key if len(key) <= MAX_KEY_LENGTH else shortened(key)
 
-    def _method_values(self, by: str | Callable[..., object], instance: object, *values: object) -> tuple[object, ...]:
-        """Return the values that identify a call of a method: the class and the identity of `self`, and the others."""
+    def _identity(self, by: str | Callable[..., object], instance: object) -> tuple[object, object]:
+        """Return the values that identify `self`: its class, and what `by` returns."""
         if by is type:
-            return (class_path(type(instance)), None, *values)
+            return class_path(type(instance)), None
         identity = getattr(instance, by) if isinstance(by, str) else by(instance)
         if identity is None:
             raise ValueError(
                 f"{self._function_name}() cannot be cached: by={by!r} is None for {instance!r}, and all objects with "
                 "None would share one result. Save the object first."
             )
-        return (class_path(type(instance)), identity, *values)
+        return class_path(type(instance)), identity
 
 
 class Arguments:
@@ -79,34 +82,45 @@ class Arguments:
     def __init__(self, function: Callable[..., object]) -> None:
         self._function_name = getattr(function, "__qualname__", repr(function))
         self._signature = inspect.signature(function)
-        parameters = self._signature.parameters.values()
+        parameters = list(self._signature.parameters.values())
         self.names = tuple(f"**{item.name}" if item.kind is item.VAR_KEYWORD else item.name for item in parameters)
-        self._defaults = tuple(item.default for item in parameters)
-        self._required = frozenset(item.name for item in parameters if item.default is item.empty)
-        kinds = [item.kind for item in parameters]
-        by_keyword = {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}.issuperset(kinds)
-        self._max_positional = kinds.count(Parameter.POSITIONAL_OR_KEYWORD) if by_keyword else -1
-        counts = [count for count in range(self._max_positional + 1) if self._required.isdisjoint(self.names[count:])]
-        self._defaults_after = {count: self._defaults[count:] for count in counts}
+        self._remaining: dict[int, RemainingParameters] = {}
+        """By the number of positional arguments of a call. Empty if calls need `Signature.bind`: the function has
+        parameters that take several arguments or no keyword."""
+        kinds = [parameter.kind for parameter in parameters]
+        if {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}.issuperset(kinds):
+            for count in range(kinds.count(Parameter.POSITIONAL_OR_KEYWORD) + 1):
+                self._remaining[count] = RemainingParameters(parameters[count:])
 
     def values(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[object, ...]:
         """Return one value per parameter, defaults included: `*args` as a tuple, `**kwargs` as a dict.
 
         Raise `TypeError` if the function cannot be called with these arguments.
         """
-        # `Signature.bind` takes longer than the rest of a hit, so frequent kinds of calls do without it.
-        if not kwargs and len(args) in self._defaults_after:
-            return args + self._defaults_after[len(args)]
-        if len(args) <= self._max_positional:
-            names, defaults = self.names[len(args) :], self._defaults[len(args) :]
-            if self._required.intersection(names) <= kwargs.keys() <= set(names):
-                return (*args, *map(kwargs.get, names, defaults))
+        remaining = self._remaining.get(len(args))
+        if remaining is not None:  # without `Signature.bind`, which would take longer than the rest of a hit
+            if not kwargs and not remaining.required:
+                return args + remaining.defaults
+            if not remaining.required or remaining.required <= kwargs.keys():
+                values = {**remaining.by_name, **kwargs}  # in the order of the signature
+                if len(values) == len(remaining.by_name):  # all keywords are parameters
+                    return args + tuple(values.values())
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"{self._function_name}() cannot be called like this: {error}") from None
         bound.apply_defaults()
         return tuple(bound.arguments.values())
+
+
+class RemainingParameters:
+    """The parameters that a call does not pass by position. `defaults`: in order, and also `by_name`; a `required`
+    parameter has a placeholder in place of a default."""
+
+    def __init__(self, parameters: Sequence[Parameter]) -> None:
+        self.by_name = {parameter.name: parameter.default for parameter in parameters}
+        self.defaults = tuple(self.by_name.values())
+        self.required = frozenset(name for name, default in self.by_name.items() if default is Parameter.empty)
 
 
 def values_text(values: Sequence[object], names: Sequence[str], function: str) -> str:
@@ -172,10 +186,12 @@ def _text(value: object) -> str:
             return class_path(value)
     except TypeError as error:
         raise _Unsupported(str(error).removesuffix(".")) from None
-    if hasattr(kind, "casefold") and not isinstance(value, str):  # a lazy text
+    if not isinstance(value, str) and hasattr(kind, "casefold"):
+        # A lazy text of Django, which this module does not import, has the methods of str, but is not a str.
         return _text(str(value))
-    if isinstance(value, str) and hasattr(kind, "__html__"):  # safe, such as a literal in a template
+    if isinstance(value, str) and hasattr(kind, "__html__"):  # safe
         plain = "".join(value)
-        # Without special characters the plain text has the same result, so both share a key, also to invalidate it.
+        # Without special characters it means the same as a plain text, so both have one key. A template's literal is
+        # safe: `invalidate("tea")` must delete a result that a template has cached.
         return repr(plain) if escape(plain) == plain else f"safe({plain!r})"
     raise _Unsupported(f"it is or contains a {kind.__qualname__}")

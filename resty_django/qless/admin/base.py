@@ -40,8 +40,6 @@ from .formatting import list_url
 
 M = TypeVar("M", bound=Named)
 TEMPLATES: Final = "admin/resty_qless"
-TO_LIST: Final = "list"
-"""Parameter of an operation's URL: return to the list."""
 
 
 def nav_items() -> dict[str, Promise]:
@@ -107,8 +105,8 @@ class JobsAdmin(BulkAdmin[M]):
         return self.model.from_name(name)
 
     def url_after(self, request: HttpRequest, obj: M, gone: bool = False) -> str:
-        """Return to the list if the operation came from there."""
-        return super().url_after(request, obj, gone or TO_LIST in request.GET)
+        """Return to the list if the operation came from there: see `formatting.url_from_list`."""
+        return super().url_after(request, obj, gone or "list" in request.GET)
 
     def extra_urls(self) -> list[URLPattern]:
         bulk = self.page_url("bulk", self.bulk_view, "bulk/")

@@ -15,7 +15,7 @@ from resty_django.admin.tables import Column, Row, Table, table
 from ..clients.client import Client
 from ..clients.figures import JobTotals, by_class, latest_failures, summed
 from ..models import JobClass
-from . import charts, formatting
+from . import formatting, job_charts
 from .base import JobsAdmin
 from .forms import NameForm
 
@@ -34,8 +34,8 @@ class JobClassAdmin(JobsAdmin[JobClass]):
     @viewer_page
     def changelist_view(self, request: HttpRequest) -> HttpResponse:
         """List the classes with jobs in a period, those with the most failures first."""
-        period = charts.period_of(request, "day")
-        spans = charts.spans_of(self.client(), period)
+        period = job_charts.period_of(request, "day")
+        spans = job_charts.spans_of(self.client(), period)
         totals = by_class(spans)
         names = self.filter_names(request, totals)
         rows = [_row(klass, totals[klass]) for klass in names]
@@ -53,16 +53,16 @@ class JobClassAdmin(JobsAdmin[JobClass]):
             classes_table,
             form=NameForm(request.GET),
             hidden_filters=[("period", period)],
-            periods=charts.period_tabs(period),
-            charts=charts.figures_charts(spans, period),
+            periods=job_charts.period_tabs(period),
+            charts=job_charts.figures_charts(spans, period),
         )
 
     @object_page
     def change_view(self, request: HttpRequest, row: JobClass) -> HttpResponse:
         """Show a class: its figures of a period, and the failure groups whose latest jobs have it."""
         client = self.client()
-        period = charts.period_of(request)
-        spans = charts.spans_of(client, period, klass=row.name)
+        period = job_charts.period_of(request)
+        spans = job_charts.spans_of(client, period, klass=row.name)
         totals = summed(span.totals for span in spans)
         states = ("waiting", "running", "scheduled", "failed", "complete")
         return self.list_page(
@@ -86,8 +86,8 @@ class JobClassAdmin(JobsAdmin[JobClass]):
                     for state in states
                 ),
             ],
-            periods=charts.period_tabs(period),
-            charts=charts.figures_charts(spans, period),
+            periods=job_charts.period_tabs(period),
+            charts=job_charts.figures_charts(spans, period),
         )
 
 

@@ -143,7 +143,7 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
             request,
             replace(failures_table, summary=summary),
             form=NameForm(request.GET),
-            bulk=f"{formatting.list_url('job')}bulk/?state=failed",
+            bulk=formatting.list_url("job", "bulk", state="failed"),
             operations=self.offered(request),
             selection_url="bulk/",
             selection_label=_("Action for the jobs of the groups"),
@@ -182,7 +182,7 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
             "paced": _paced_context(client, group, count),
             "failure": failure_context(newest, now, names_job=True),
             "table": failed_jobs,
-            "bulk": f"{formatting.list_url('job')}bulk/" + formatting.query_of({"group": token(group)}),
+            "bulk": formatting.list_url("job", "bulk", group=token(group)),
             "operations": self.offered(request, [*OPERATIONS.values()]),
             "select_all": count,
             "quick_operations": self._quick_operations(request, _("Retry all"), _("Move all"), _("Delete all"))

@@ -156,8 +156,14 @@ def url(model: str, name: str, page: str = "change", **query: object) -> str:
     return reverse(f"admin:resty_qless_{model}_{page}", args=[quote(token(name))]) + query_of(query)
 
 
-def list_url(model: str, **query: object) -> str:
-    return reverse(f"admin:resty_qless_{model}_changelist") + query_of(query)
+def url_from_list(model: str, name: str, operation: str) -> str:
+    """Return the URL of an object's operation that leads back to the list, not to the object's page."""
+    return url(model, name, operation, list=1)
+
+
+def list_url(model: str, page: str = "changelist", /, **query: object) -> str:
+    """Return the URL of a list, or of the bulk operations on it (`page`: "bulk")."""
+    return reverse(f"admin:resty_qless_{model}_{page}") + query_of(query)
 
 
 def query_of(values: Mapping[str, object]) -> str:

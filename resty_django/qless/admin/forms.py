@@ -16,12 +16,11 @@ from resty_django.admin.operations import UserForm
 from resty_django.database.history import username
 from resty_django.text import printable
 
-from ..clients.client import Client
 from ..clients.default import default_client
 from ..clients.job import Job
 from ..models import name_of, token
 from .formatting import name
-from .redis_reads import redis_command
+from .redis_reads import queue_names
 
 
 class QueueField(forms.ChoiceField):
@@ -32,10 +31,6 @@ class QueueField(forms.ChoiceField):
 
     def clean(self, value: object) -> Any:
         return name_of(super().clean(value))
-
-
-def queues_of(client: Client) -> list[str]:
-    return list(redis_command(client, "ZRANGE", "queues", 0, -1))
 
 
 class PriorityField(forms.FloatField):
@@ -53,7 +48,7 @@ class OperationForm(forms.Form):
         super().__init__(data)
         self.operation = operation
         if field == "queue":
-            self.fields["queue"] = QueueField(queues_of(default_client()))
+            self.fields["queue"] = QueueField(queue_names(default_client()))
         elif field == "priority":
             self.fields["priority"] = PriorityField(
                 label=_("Priority"),

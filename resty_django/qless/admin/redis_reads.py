@@ -51,9 +51,23 @@ def queue_counts(client: Client, names: Sequence[str]) -> list[QueueCounts]:
     return [read(reply, QueueCounts) for reply in replies if not isinstance(reply, Exception)]
 
 
+def queue_names(client: Client) -> list[str]:
+    """Return the names of all queues in the list, in the order of their creation."""
+    return list(redis_command(client, "ZRANGE", "queues", 0, -1))
+
+
+def is_listed(client: Client, queue: str) -> bool:
+    """Return whether a queue is in the list of queues."""
+    return redis_command(client, "ZSCORE", "queues", queue) is not None
+
+
+def tracked_count(client: Client) -> int:
+    """Return the number of tracked jobs."""
+    return int(redis_command(client, "ZCARD", "tracked"))
+
+
 def redis_command(client: Client, command: str, key: str, *args: Any) -> Any:
     """Run a Redis command on a key of the job queue and return its reply, with lists of bytes decoded."""
-
     reply = _run(client, command, key, *args)
     flat = isinstance(reply, list) and all(isinstance(member, bytes) for member in reply)
     return [text(member) for member in reply] if flat else reply

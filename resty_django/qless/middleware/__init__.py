@@ -1,7 +1,7 @@
 """The middleware of the worker, each in its own file.
 
 class SendInvoice:
-    middleware = [Retry(OSError, delay=5, factor=3), Timeout(60)]
+    middleware = [Retry(OSError, backoff=5, factor=3), Timeout(60)]
 
     @staticmethod
     def perform(job): ...

@@ -1,13 +1,18 @@
 """Retries of jobs after exceptions.
 
     class SendInvoice:
-        middleware = [Retry(OSError, delay=5, factor=2)]  # again after 5, 10, 20... seconds
+        middleware = [Retry(OSError, backoff=5, factor=2)]  # again after 5, 10, 20... seconds
 
-    @task(retries=3, backoff=5)                           # the same for a task, by a `RetryPolicy`
+    @task(retries=3, backoff=5)                             # the same for a task, varied by 10 %
     def send_invoice(order): ...
 
-A job has a number of retries, which the server counts down. `RetryPolicy` and its subclass `Retry` use one up each
-time; if none is left, the job fails. `Requeue` leaves them alone, and counts for itself.
+| class | for | counts |
+|---|---|---|
+| `Retry` | job classes and functions, as middleware | the job's retries, which the server counts down |
+| `RetryPolicy` | tasks, which make it of their options `retries`, `backoff` and `retry_on` | the same |
+| `Requeue` | job classes and functions, as middleware | requeues, in the job's data; the retries stay |
+
+If the count is used up, the job fails.
 """
 
 from __future__ import annotations
@@ -24,17 +29,17 @@ from .job import WorkerJob
 
 
 class RetryPolicy:
-    """Retries a job that raised one of `exceptions` while it has retries left; after that, the job fails.
+    """After which exceptions a job runs again while it has retries left, and after how many seconds.
 
     - `backoff`: seconds before the first retry; or a list of the seconds before each retry, whose last entry applies to
       all further ones.
-    - `factor`: by what each further delay is multiplied, unless `backoff` is a list.
-    - `jitter`: the share by which such a delay is randomly lengthened or shortened, so that jobs that failed together
-      spread out.
+    - `factor`: each delay is the previous one times `factor`, unless `backoff` is a list.
+    - `jitter`: the share (0 to 1) by which such a delay is randomly lengthened or shortened, so that jobs that failed
+      together do not run again together.
     - `max_delay`: the maximum delay in seconds.
-    - `where`: the beginning of messages.
+    - `where`: begins the messages of errors in these arguments, such as "shop.tasks.send_invoice: ".
 
-    Raises `TypeError` and `ValueError` for a wrong `backoff`.
+    Raises `TypeError` and `ValueError` for a wrong `backoff` or `jitter`.
     """
 
     def __init__(
@@ -52,6 +57,8 @@ class RetryPolicy:
             raise ValueError("backoff= is an empty list. Add the seconds before each retry.")
         for delay in delays:
             checked_options(where, backoff=delay)
+        if not 0 <= jitter <= 1:
+            raise ValueError(f"{where}jitter= must be a number from 0 to 1.")
         self.backoff = backoff
         self.exceptions = exceptions
         self.factor = factor
@@ -63,24 +70,24 @@ class RetryPolicy:
         try:
             yield
         except Exception as error:
-            retry = self.next_run(job, error)
+            retry = self.planned_retry(job, error)
             if retry is None:
                 raise
             raise retry from error
 
-    def next_run(self, job: WorkerJob, error: Exception) -> RetryLater | None:
-        """Return the exception that reschedules the job after this error; None if the job fails."""
+    def planned_retry(self, job: WorkerJob, error: Exception) -> RetryLater | None:
+        """Return the exception that makes the worker retry the job after this error; None if the job fails."""
         if not self.covers(error) or job.retries_left <= 0:
             return None
-        return retry_later(job, self.delay(job.attempt), error)
+        return retry_later(job, self.delay_after(job.attempt), error)
 
     def covers(self, error: Exception) -> bool:
         """Return whether a job that raised this error runs again if it has retries left."""
-        # a run after one of these would end in the same way, or the job has chosen its end itself
+        # the job has chosen its end (`Outcome`), cannot succeed any more, or this worker must not decide about it
         final = (LostLock, MaxRetriesExceeded, Outcome, ResultGone, Stopping, TaskExpired)
         return isinstance(error, self.exceptions) and not isinstance(error, final)
 
-    def delay(self, attempt: int) -> float:
+    def delay_after(self, attempt: int) -> float:
         """Return the seconds to wait after run number `attempt`, counted from 1."""
         if isinstance(self.backoff, Sequence):
             return self.backoff[min(attempt, len(self.backoff)) - 1]
@@ -92,16 +99,17 @@ class RetryPolicy:
 
 
 class Retry(RetryPolicy):
-    """Retries a job that raised one of `exceptions` while it has retries left; after that, the job fails.
+    """Middleware that retries a job after one of `exceptions` while it has retries left.
 
-    The delay before the n-th retry is `delay * factor ** (n - 1)` seconds, at most `max_delay`, randomly varied by the
-    share `jitter`. `factor`: None means the same as `delay`. `callback(error, job)` is called before each retry.
+    The delay before the n-th retry is `backoff * factor ** (n - 1)` seconds, at most `max_delay`, randomly varied by
+    the share `jitter`. `factor`: None means the same as `backoff`; below 1 second, the delays shrink then.
+    `callback(error, job)` is called before each retry.
     """
 
     def __init__(
         self,
         *exceptions: type[Exception],
-        delay: float = 2.0,
+        backoff: float = 2.0,
         factor: float | None = None,
         jitter: float = 0.0,
         max_delay: float = 86_400.0,
@@ -109,25 +117,24 @@ class Retry(RetryPolicy):
     ) -> None:
         if not exceptions:
             raise TypeError("Retry() needs the exceptions after which to retry a job, such as Retry(OSError).")
-        checked_options("Retry(): ", delay=delay)
-        if not 0 <= jitter <= 1:
-            raise ValueError("Retry() needs jitter= from 0 to 1.")
-        factor = delay if factor is None else factor
-        super().__init__(delay, exceptions, factor=factor, jitter=jitter, max_delay=max_delay)
+        checked_options("Retry(): ", backoff=backoff)
+        factor = backoff if factor is None else factor
+        super().__init__(backoff, exceptions, factor=factor, jitter=jitter, max_delay=max_delay, where="Retry(): ")
         self.callback = callback
 
-    def next_run(self, job: WorkerJob, error: Exception) -> RetryLater | None:
-        retry = super().next_run(job, error)
+    def planned_retry(self, job: WorkerJob, error: Exception) -> RetryLater | None:
+        retry = super().planned_retry(job, error)
         if retry is not None and self.callback is not None:
             self.callback(error, job)
         return retry
 
 
 class Requeue:
-    """Requeues a job that raised one of `exceptions`, up to `max_requeues` times for each; after that, the job fails.
+    """Middleware that requeues a job after one of `exceptions`, up to `max_requeues` times for each of them.
 
     The delay is random, from `min_delay` to `max_delay` seconds. `callback(error, job)` is called before each requeue.
-    The requeues are counted in the job's data, which must be a dict, under "requeues_by_exception".
+    The requeues are counted in the job's data, which must be a dict, under "requeues_by_exception", by the name of the
+    class in `exceptions`: classes with the same name share a count.
     """
 
     def __init__(
@@ -152,25 +159,26 @@ class Requeue:
         """Run the job, as middleware."""
         try:
             yield
-        except Outcome:
+        except Outcome:  # the job has chosen its end itself
             raise
         except self.exceptions as error:
             kind = next(kind for kind in self.exceptions if isinstance(error, kind)).__name__
             if not isinstance(job.data, dict):
                 raise
-            counts = job.data.setdefault("requeues_by_exception", {})
+            counts = job.data.get("requeues_by_exception", {})
             if counts.get(kind, 0) >= self.max_requeues:
                 raise
-            counts[kind] = counts.get(kind, 0) + 1
+            job.data["requeues_by_exception"] = {**counts, kind: counts.get(kind, 0) + 1}
             if self.callback is not None:
                 self.callback(error, job)
             raise RequeueLater(random.uniform(self.min_delay, self.max_delay)) from error  # noqa: S311 (no secret)
 
 
 def retry_later(job: Job, delay: float, error: BaseException | None = None) -> RetryLater:
-    """Return the exception that reschedules the job after `delay` seconds, with the group and message of its failure.
+    """Return the exception that makes the worker retry the job after `delay` seconds.
 
-    `error`: the reason for the retry; None if the task called `retry()`.
+    `error`: the reason for the retry; None if the task called `retry()`. Should no retry be left, the job fails in the
+    failure group `<queue>-<class of the error>` instead, with the error as its message.
     """
     if error is None:
         return RetryLater(delay, f"{job.queue_name}-Retry", "retry() was called")

@@ -102,7 +102,7 @@ def _names_of(klass: str) -> Sequence[str]:
         target = find(klass)
     except Exception:  # importing its module may raise anything
         return ()
-    return target.names if isinstance(target, Runnable) else ()
+    return target.parameter_names if isinstance(target, Runnable) else ()
 
 
 def _leaves(value: object, path: str, depth: int) -> Iterator[tuple[str, str]]:

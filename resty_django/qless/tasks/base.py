@@ -10,7 +10,17 @@
     send_invoice.apply_async((7,), countdown=60)           # the same, with options
     chain(send_invoice.s(7), archive.si()).delay()         # enqueue it with other tasks
 
-`TaskOptions` describes the options of `@task`, `EnqueueOptions` the options of `apply_async`. See docs/qless/tasks.md.
+A call passes through these steps, from `delay(7)` to a single command of the server, and from there to the function:
+
+| step | of | makes |
+|---|---|---|
+| `delay(7)`, or `apply_async((7,), countdown=60)` | `Task` | checked options: `EnqueueOptions` |
+| `message` | `Task` | the job to enqueue, checked against the function's parameters: `TaskMessage` |
+| `send` | `TaskDispatcher` | the command `put`; or it waits for the commit, or runs the task (eager mode) |
+| `perform` | `Task`, in a worker | the arguments in the job, with which it calls the function |
+
+Options have two forms: the keywords that people write, which mypy checks (`TaskKeywords`, `EnqueueKeywords`), and the
+checked values that are made of them (`TaskOptions`, `EnqueueOptions`), which describe them. See docs/qless/tasks.md.
 """
 
 from __future__ import annotations
@@ -47,20 +57,10 @@ from ..job_classes import Runnable, is_allowed, refusal_of, register
 from ..middleware import Timeout
 from ..middleware.chain import Middleware
 from ..middleware.limits import Rate
-from ..middleware.retries import RetryPolicy
 from .canvas import Signature, check_callbacks, consequences_of
 from .context import TaskContext
 from .message import ArgumentSource, Parameters, PlannedJob, PutOptions, TaskMessage, call_of, data_of, dispatcher
-from .options import (
-    NO_OPTIONS,
-    EnqueueKeywords,
-    EnqueueOptions,
-    TaskKeywords,
-    TaskOptions,
-    TaskTimes,
-    check_keywords,
-    timing,
-)
+from .options import NO_OPTIONS, EnqueueKeywords, EnqueueOptions, TaskKeywords, TaskOptions, TaskTimes, check_keywords
 from .results import AsyncResult
 from .schedule import Schedule
 
@@ -78,28 +78,31 @@ class Task(Runnable, Generic[P, R]):
     - `name`: the class of its jobs: the option `name`, or the path. `queue`: the queue of its jobs.
     - `options`: the other options of `@task`.
     - `parameters`: the parameters of the function.
+    - `retry_policy`: after which exceptions its jobs run again, and when.
     - `schedule`: when workers enqueue it; None: never.
+
+    Workers and the admin know it as a `Runnable`, an object that runs jobs: they read `perform`, `middleware`,
+    `parameter_names`, `call_signature`, `keep_result` and `result_ttl`.
     """
 
     def __init__(self, function: Callable[..., Any], *, bind: bool = False, **options: Unpack[TaskKeywords]) -> None:
         functools.update_wrapper(self, function)
         self.function = function
-        self.path = _checked_path(function)
+        self.path = _path_of(function)
         self.bind = bind
         self.options = TaskOptions(**options).checked(self.path)
         self.name = self.options.name or self.path
         self.queue = self.options.queue
         self.parameters = Parameters(function, self.path, self.name, bind, self.options.unique)
-        self.put_options = PutOptions(
+        self._put_options = PutOptions(
             priority=self.options.priority or None, tags=[*self.options.tags], retries=self.options.retries
         )
-        self.retry_policy = self._make_retry_policy()
-        check_callbacks(self.options)
-        # attributes of any `Runnable`, which workers and the admin read
-        self.names = self.parameters.names
+        self.retry_policy = self.options.retry_policy(self.path)
+        self.parameter_names = self.parameters.names
         self.call_signature = self.parameters.signature
         self.keep_result = not self.options.ignore_result
-        register(self, self.path, (self.name, *self.options.aliases))
+        check_callbacks(self.options)
+        register(self, self.path, (self.name, *self.options.aliases))  # raises `DuplicateTask`, so before the others
         self.schedule = Schedule.of(self)
         all_tasks.add(self)
 
@@ -107,7 +110,7 @@ class Task(Runnable, Generic[P, R]):
         return f"<{type(self).__name__} {self.path}>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        arguments = self._with_context(None, [*args], kwargs) if self.bind else args
+        arguments = [TaskContext(self, None, [*args], kwargs), *args] if self.bind else args
         result: R = self.function(*arguments, **kwargs)
         return result
 
@@ -122,7 +125,7 @@ class Task(Runnable, Generic[P, R]):
         return self.apply_async(args, kwargs)
 
     async def adelay(self, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R]:
-        """Do the same for asyncio."""
+        """Do the same as `delay`, for asyncio."""
         return await self.aapply_async(args, kwargs)
 
     def delay_on_commit(self, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R]:
@@ -133,20 +136,20 @@ class Task(Runnable, Generic[P, R]):
     def apply_async(
         self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[EnqueueKeywords]
     ) -> AsyncResult[R]:
-        """Enqueue the task like `delay`, with options."""
+        """Enqueue the task like `delay`, with options: see `EnqueueOptions`."""
         sender = dispatcher()
-        message = self.message(args, kwargs or {}, self._checked(args, options), client=sender.client)
-        sender.send([PlannedJob(self, message)])
-        return AsyncResult(message.jid, client=sender.client)
+        job = self._job(args, kwargs, options, sender.client)
+        sender.send([job])
+        return AsyncResult(job.message.jid, client=sender.client)
 
     async def aapply_async(
         self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[EnqueueKeywords]
     ) -> AsyncResult[R]:
-        """Do the same for asyncio."""
+        """Do the same as `apply_async`, for asyncio."""
         sender = dispatcher()
-        message = self.message(args, kwargs or {}, self._checked(args, options), client=sender.client)
-        await sender.asend([PlannedJob(self, message)])
-        return AsyncResult(message.jid, client=sender.client)
+        job = self._job(args, kwargs, options, sender.client)
+        await sender.asend([job])
+        return AsyncResult(job.message.jid, client=sender.client)
 
     def apply_async_on_commit(
         self,
@@ -163,9 +166,9 @@ class Task(Runnable, Generic[P, R]):
         - `robust`: if the job cannot be enqueued after the commit, log the error instead of raising it.
         """
         sender = dispatcher()
-        message = self.message(args, kwargs or {}, self._checked(args, options), client=sender.client)
-        sender.send_on_commit([PlannedJob(self, message)], using, robust)
-        return AsyncResult(message.jid, client=sender.client)
+        job = self._job(args, kwargs, options, sender.client)
+        sender.send_on_commit([job], using, robust)
+        return AsyncResult(job.message.jid, client=sender.client)
 
     def s(self, *args: Any, **kwargs: Any) -> Signature:
         """Return a signature, to enqueue later. In a chain, its first argument is the previous step's result."""
@@ -197,27 +200,27 @@ class Task(Runnable, Generic[P, R]):
         is_callback: bool = False,
         policies: Mapping[str, str] | None = None,
     ) -> TaskMessage:
-        """Return the job to enqueue for a call.
+        """Return the message that enqueues a job for a call.
 
-        - `client`: provides the ID and the clock.
-        - `source`: where the first argument comes from.
-        - `is_callback`: whether the end of another job enqueues it, so that it cannot be unique.
-        - `policies`: what the job does if one that it waits for has failed, by jid; by default it fails.
+        - `client`: provides the ID and the clock, also for the callbacks of the job.
+        - `source`: where the first argument comes from, if it is an earlier step's result.
+        - `is_callback`: whether the job is enqueued when another one ends. Such a job is never unique.
+        - `policies`: for jobs on which this one depends, what it does if they fail, by jid. Default: it fails, too.
 
         Raises what `delay` raises.
         """
         if not is_allowed(self.path):
             raise NotAllowed(refusal_of(self.path))
         self.parameters.check(args, kwargs, source)
-        times, put_options = TaskTimes(), self.put_options
-        if options is not NO_OPTIONS:
-            times = timing(client.clock, options.countdown, options.eta, options.expires)
+        times, put_options, consequences = TaskTimes(), self._put_options, None
+        if options is not NO_OPTIONS:  # `delay` has none, and is faster without these calls
+            times = options.times(client.clock)
             put_options = put_options.updated(options)
-        unique = bool(self.options.unique) and options.task_id is None and not is_callback
-        jid = self.parameters.digest(args, kwargs, source) if unique else options.task_id or client.generate_jid()
-        consequences = None
         if options.reaction_names or options.depends or self.options.reaction_names:
             consequences = consequences_of(self, options, client, policies)
+        unique = bool(self.options.unique) and options.task_id is None and not is_callback
+        # equal arguments have equal digests, by which the server finds the job that exists already
+        jid = options.task_id or (self.parameters.digest(args, kwargs, source) if unique else client.generate_jid())
         return TaskMessage(
             queue=options.queue or self.queue,
             jid=jid,
@@ -230,16 +233,20 @@ class Task(Runnable, Generic[P, R]):
             consequences=consequences,
         )
 
-    def _checked(self, args: Sequence[object], options: EnqueueKeywords) -> EnqueueOptions:
-        """Return the options of a call. Raises `TypeError` for one argument in place of a list, or a wrong option."""
-        if not isinstance(args, list | tuple) and (isinstance(args, str | bytes) or not isinstance(args, Sequence)):
+    def _job(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any] | None, keywords: EnqueueKeywords, client: Client
+    ) -> PlannedJob:
+        """Return the job that a call of `apply_async` enqueues. `keywords`: its options, not checked yet."""
+        is_list = isinstance(args, list | tuple) or (isinstance(args, Sequence) and not isinstance(args, str | bytes))
+        if not is_list:
             raise TypeError(
                 f"{self.path}: args must be a list or a tuple, not {args!r:.80}. Write apply_async(({args!r:.80},))."
             )
-        if not options:
-            return NO_OPTIONS
-        check_keywords("apply_async()", options, EnqueueKeywords.__annotations__)
-        return EnqueueOptions(**options).checked()
+        options = NO_OPTIONS
+        if keywords:
+            check_keywords("apply_async()", keywords, EnqueueKeywords.__annotations__)
+            options = EnqueueOptions(**keywords).checked()
+        return PlannedJob(self, self.message(args, kwargs or {}, options, client=client))
 
     # --- running ---
 
@@ -263,22 +270,12 @@ class Task(Runnable, Generic[P, R]):
             middleware.append(Timeout(self.options.timeout))
         return [*middleware, *self.options.middleware]
 
-    def _make_retry_policy(self) -> RetryPolicy:
-        """Return the policy of the options `retries`, `backoff` and `retry_on`; without the first two, no retries."""
-        options = self.options
-        is_retried = options.retries is not None or options.backoff is not None
-        return RetryPolicy(
-            1.0 if options.backoff is None else options.backoff,
-            options.retried_exceptions if is_retried else (),
-            where=f"{self.path}: ",
-        )
-
     def _perform(self, job: Job) -> Any:
         args, kwargs, first = call_of(job)
-        if first is not None:
+        if first is not None:  # the steps that read another job's result, the first argument, from the server
             args.insert(0, job.client.run(first))
         if self.bind:
-            args = self._with_context(job, args, kwargs)
+            args = [TaskContext(self, job, args, kwargs), *args]
         return self.function(*args, **kwargs)
 
     async def _aperform(self, job: Job) -> Any:
@@ -286,11 +283,8 @@ class Task(Runnable, Generic[P, R]):
         if first is not None:
             args.insert(0, await job.client.arun(first))
         if self.bind:
-            args = self._with_context(job, args, kwargs)
+            args = [TaskContext(self, job, args, kwargs), *args]
         return await acompleted(self.function(*args, **kwargs))
-
-    def _with_context(self, job: Job | None, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
-        return [TaskContext(self, job, args, kwargs), *args]
 
 
 class AsyncTask(Task[P, R]):
@@ -336,18 +330,17 @@ def task(
     Raises `TypeError` for an unknown option.
     """
     check_keywords("@task", options, {**TaskKeywords.__annotations__, "bind": bool})
-    if function is None:
-        return functools.partial(_make, bind=bind, **options)
-    if not callable(function):
+    if function is not None and not callable(function):
         raise TypeError(f"@task takes its options by name, not {function!r}. Write @task(queue={function!r}).")
-    return _make(function, bind=bind, **options)
+
+    def decorator(function: Callable[..., Any]) -> Task[..., Any]:
+        task_class = AsyncTask if iscoroutinefunction(function) else Task
+        return task_class(function, bind=bind, **options)
+
+    return decorator if function is None else decorator(function)
 
 
-def _make(function: Callable[..., Any], *, bind: bool, **options: Unpack[TaskKeywords]) -> Task[..., Any]:
-    return (AsyncTask if iscoroutinefunction(function) else Task)(function, bind=bind, **options)
-
-
-def _checked_path(function: Callable[..., Any]) -> str:
+def _path_of(function: Callable[..., Any]) -> str:
     """Return the dotted path of a function. Raises `TypeError` if it cannot be a task."""
     name = getattr(function, "__qualname__", repr(function))  # a partial has none
     if "<" in name:

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 
+from msgspec import structs
+
 from ..clients.client import Client
 from ..clients.put_options import checked_options
 from ..job_classes import Runnable
@@ -132,7 +134,7 @@ class Signature(CanvasStep):
                         f"{plan.silent.path} keeps no result to pass to {self.task.path}. Use si() instead of s()."
                     )
                 source = _source_of(plan.tail, policy == "release")
-            options = replace(options, depends=[*(result.id for result in plan.after), *options.depends])
+            options = structs.replace(options, depends=[*(result.id for result in plan.after), *options.depends])
         message = self.task.message(self.args, self.kwargs, options, client=client, source=source, policies=policies)
         plan.jobs.append(PlannedJob(self.task, message))
         plan.tail = AsyncResult(message.jid, client=client, parent=plan.tail)
@@ -149,7 +151,7 @@ class Signature(CanvasStep):
         message = self.task.message(
             self.args,
             self.kwargs,
-            replace(options, countdown=None),
+            structs.replace(options, countdown=None),
             client=client,
             source=None if self.immutable else source,
             is_callback=True,
@@ -242,7 +244,7 @@ class group(CanvasStep):
                 )
             task, message = plan.jobs[-1]
             consequences = replace(message.consequences or Consequences(), group=jid)
-            plan.jobs[-1] = PlannedJob(task, message._replace(consequences=consequences))
+            plan.jobs[-1] = PlannedJob(task, structs.replace(message, consequences=consequences))
             tails.append(plan.tail)
             names.add(task.name)
             silent = silent or plan.silent

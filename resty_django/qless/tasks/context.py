@@ -94,7 +94,7 @@ class TaskContext:
         if eta is not None:
             delay = max(0.0, timestamp(eta) - job.client.clock())
         else:
-            delay = self.task.retry_policy.delay(self.attempt) if countdown is None else countdown
+            delay = self.task.retry_policy.delay_after(self.attempt) if countdown is None else countdown
         raise retry_later(job, delay, exc) from exc
 
     def update_progress(self, share: float, message: str = "") -> None:

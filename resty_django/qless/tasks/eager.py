@@ -262,7 +262,7 @@ def _callbacks(consequences: Consequences, state: str, record: dict[str, Any]) -
             number += 1
             jid = f"{message.jid}-{number}"
         data = encode({"outcome": record, **msgspec.json.decode(message.data)})
-        errors += yield from _job_steps(callback.task, message._replace(jid=jid, data=data))
+        errors += yield from _job_steps(callback.task, msgspec.structs.replace(message, jid=jid, data=data))
         error = outcomes[jid].error
         errors += [] if error is None else [error]
     return errors

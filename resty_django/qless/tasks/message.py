@@ -99,13 +99,15 @@ class PutOptions:
         return arguments
 
 
-class TaskMessage(NamedTuple):
+class TaskMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A job to enqueue, made of a call of a task.
 
     - `klass`: the path of the task. `data`: JSON.
     - `when`: seconds since the epoch; None: at once.
     - `unique`: whether a waiting or running job with this jid stays unchanged.
     - `consequences`: None: nothing follows from its end.
+
+    A struct, since a named tuple with keywords would take 10 % of the time of `delay`.
     """
 
     queue: str
@@ -263,6 +265,9 @@ class Parameters:
         parameters = [*signature.parameters.values()][1 if bind else 0 :]
         self.signature = signature.replace(parameters=parameters)
         self.names = [parameter.name for parameter in parameters]
+        required = [parameter for parameter in parameters if parameter.default is parameter.empty]
+        are_positional = all(parameter.kind <= parameter.POSITIONAL_OR_KEYWORD for parameter in parameters)
+        self._positional_counts = range(len(required), len(parameters) + 1) if are_positional else range(0)
         self._compared = self.names if isinstance(unique, bool) else unique
         unknown = sorted({*self._compared} - {*self.names})
         if unknown:
@@ -270,6 +275,8 @@ class Parameters:
 
     def check(self, args: Sequence[object], kwargs: Mapping[str, object], source: ArgumentSource | None = None) -> None:
         """Raise `TypeError` if the function does not accept these arguments; `source` adds one in front."""
+        if not kwargs and len(args) + (source is not None) in self._positional_counts:
+            return  # a third of the time of `delay` less than with `bind`
         try:
             self.signature.bind(*(() if source is None else (source,)), *args, **kwargs)
         except TypeError as error:

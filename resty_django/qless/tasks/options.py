@@ -2,23 +2,25 @@
 
 Each set of options exists in two forms: the keywords that people write, typed so that mypy rejects a wrong one
 (`TaskKeywords`, `EnqueueKeywords`, `StepKeywords`); and the value that is made of them and passed on whole
-(`TaskOptions`, `EnqueueOptions`, `CallReactions`).
+(`TaskOptions`, `EnqueueOptions`, `CallReactions`). The values are structs: frozen dataclasses would take 15 % of the
+time of `apply_async` with options.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypedDict
 
+import msgspec
 from django.utils import timezone
+from django.utils.functional import cached_property
 
 from resty_django.text.suggestions import did_you_mean
 
 from ..clients.put_options import checked_options
+from ..middleware.retries import RetryPolicy
 from .consequences import Policy, checked_policy
 
 if TYPE_CHECKING:
@@ -96,8 +98,7 @@ def check_keywords(call: str, keywords: Mapping[str, object], names: Iterable[st
 # --- values ---
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reactions:
+class Reactions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The consequences of the end of a task.
 
     - `on_success`, `on_failure`, `on_complete`: tasks or signatures to enqueue when it has succeeded, has failed, or
@@ -117,8 +118,7 @@ class Reactions:
         return [name for name in StepKeywords.__annotations__ if getattr(self, name, None) is not None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class CallReactions(Reactions):
+class CallReactions(Reactions, frozen=True, kw_only=True):
     """The consequences of the end of one job, a chain or a group. Callbacks of a group get the `GroupOutcome`.
 
     - `link`: like `on_success`, with the result, or the list of the group's results, as the first argument.
@@ -135,8 +135,7 @@ class CallReactions(Reactions):
         return CallReactions(**values)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TaskOptions(Reactions):
+class TaskOptions(Reactions, frozen=True, kw_only=True):
     """Options of a task, from the keywords of `@task`. See also `Reactions`.
 
     - `name`: the class of its jobs, instead of the dotted path of the function. Jobs that are waiting stay valid when
@@ -199,12 +198,24 @@ class TaskOptions(Reactions):
             raise TypeError(f"{path}: retry_on= must be an exception class, or a tuple of them, not {self.retry_on!r}.")
         if self.if_failed is not None:
             checked_policy(self.if_failed)
-        return replace(
+        return msgspec.structs.replace(
             self,
             aliases=checked["aliases"] or [],
             tags=checked["tags"] or [],
             unique=self.unique if checked["unique"] is None else checked["unique"],
             middleware=tuple(self.middleware),
+        )
+
+    def retry_policy(self, path: str) -> RetryPolicy:
+        """Return the policy of `retries`, `backoff` and `retry_on`. `path`: the task's path, for messages.
+
+        If neither `retries` nor `backoff` is set, a job runs again after the loss of its worker only.
+        """
+        is_retried = self.retries is not None or self.backoff is not None
+        return RetryPolicy(
+            1.0 if self.backoff is None else self.backoff,
+            self.retried_exceptions if is_retried else (),
+            where=f"{path}: ",
         )
 
     @property
@@ -213,8 +224,7 @@ class TaskOptions(Reactions):
         return self.retry_on if isinstance(self.retry_on, tuple) else (self.retry_on,)
 
 
-@dataclass(frozen=True, kw_only=True)
-class EnqueueOptions(CallReactions):
+class EnqueueOptions(CallReactions, frozen=True, kw_only=True):
     """Options of one job of a task, from the keywords of `apply_async`. See also `CallReactions`.
 
     - `countdown`: seconds until the task may run.
@@ -239,17 +249,27 @@ class EnqueueOptions(CallReactions):
     retries: int | None = None
 
     def checked(self) -> EnqueueOptions:
-        """Return the options, with lists in `depends` and `tags`. `timing` checks the times when it reads them.
+        """Return the options, with lists in `depends` and `tags`. `times` checks the others when it reads them.
 
         Raises `TypeError` for a value of the wrong type, and `InvalidArgument` for a number out of range.
         """
-        names = ("queue", "task_id", "priority", "retries", "tags", "depends")
-        checked = checked_options(**{name: getattr(self, name) for name in names})
+        checked = checked_options(
+            queue=self.queue,
+            task_id=self.task_id,
+            priority=self.priority,
+            retries=self.retries,
+            tags=None if self.tags == () else self.tags,
+            depends=None if self.depends == () else self.depends,
+        )
         if self.if_failed is not None:
             checked_policy(self.if_failed)
         if self.tags == () and self.depends == ():
             return self
-        return replace(self, tags=checked["tags"] or [], depends=checked["depends"] or [])
+        return msgspec.structs.replace(self, tags=checked["tags"] or [], depends=checked["depends"] or [])
+
+    def times(self, clock: Callable[[], float]) -> TaskTimes:
+        """Return when the job may start. Raises `TypeError`, `InvalidArgument`."""
+        return timing(clock, self.countdown, self.eta, self.expires)
 
 
 NO_OPTIONS: Final = EnqueueOptions()

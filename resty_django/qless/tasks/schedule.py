@@ -155,13 +155,13 @@ def _declare_recurring(client: Client, task: Task[..., Any], every: float) -> No
     data, options = data_of([], {}), _options(task)
     job = client.jobs.get(jid)
     if isinstance(job, RecurringJob) and (job.queue_name, job.klass, float(job.interval), job.data, job.tags) == (
-        *(task.queue, task.name, float(every), data, task.put_options.tags),
+        *(task.queue, task.name, float(every), data, task.options.tags),
     ):
         job.update(priority=options["priority"], retries=options["retries"])
     else:
         paused = isinstance(job, RecurringJob) and job.paused()
         client.queues[task.queue].recur(
-            task.name, data, every, jid=jid, offset=every, tags=task.put_options.tags, backlog=1, **options
+            task.name, data, every, jid=jid, offset=every, tags=task.options.tags, backlog=1, **options
         )
         if paused and isinstance(declared := client.jobs.get(jid), RecurringJob):
             declared.pause()
@@ -189,7 +189,7 @@ def declared_at(client: Client) -> Steps[dict[str, float]]:
 
 def _put_next(client: Client, task: Task[..., Any], cron: str, now: float) -> None:
     options = _options(task)
-    tags = ("tags", list_text(task.put_options.tags)) if task.put_options.tags else ()
+    tags = ("tags", list_text(task.options.tags)) if task.options.tags else ()
     consequences = consequences_of(task, NO_OPTIONS, client)
     outcome = () if consequences is None else ("outcome", encode(consequences.texts()))
     requests = []
@@ -266,7 +266,7 @@ def _cron_jid(name: str, at: float) -> str:
 
 def _options(task: Task[..., Any]) -> dict[str, Any]:
     return {
-        "priority": task.put_options.priority or 0,
+        "priority": task.options.priority,
         "retries": DEFAULT_RETRIES if task.options.retries is None else task.options.retries,
     }
 

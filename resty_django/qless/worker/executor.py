@@ -26,11 +26,11 @@ log = logger("resty_django.qless.worker")
 class Pool:
     """Runs jobs in threads and on an event loop, both created on demand. Threads are reused and never end."""
 
-    share = 0.0
+    min_free_share = 0.0
     """The share of slots that must be free before more jobs are reserved."""
     kill_after = 5.0
     """Seconds that a job has to end after its timeout, unless its middleware says otherwise."""
-    kills = False
+    can_kill = False
     """Whether `kill` can end a job that ignores its interruption."""
 
     def __init__(self, inbox: Inbox) -> None:
@@ -77,7 +77,7 @@ class Pool:
                 raise_in_thread(running.thread, type(cause))
 
     def kill(self, running: RunningJob) -> None:
-        """End a job by force; it returns through the inbox. Only for pools with `kills`."""
+        """End a job by force; it returns through the inbox. Only for pools that `can_kill`."""
         raise NotImplementedError
 
     def state_changed(self, running: RunningJob) -> bool:

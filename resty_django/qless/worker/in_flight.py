@@ -145,7 +145,7 @@ class InFlightJobs:
         return min([self.leases.next_check, *(timer.at for timer in timers)])
 
     def record_check(self, now: float) -> None:
-        """Record for the heartbeat process that the loop is alive."""
+        """Record that the loop is alive: otherwise the heartbeat process would renew the leases in its place."""
         if self.shared is not None:
             self.shared.record_check(now, self.leases.shortest)
 
@@ -254,7 +254,7 @@ class InFlightJobs:
         batch.apply(replies)
 
     def take_orphans(self) -> list[str]:
-        """Return the orphans, without those that have been popped here since."""
+        """Return the orphans once, without those that have been popped here since."""
         orphans, self.orphans = self.orphans, []
         return [jid for jid in orphans if jid not in self.running]
 
@@ -355,7 +355,7 @@ class InFlightJobs:
         running.job.lost = True
         running.renew_at = _NEVER
         self._pool.interrupt(running, error, in_thread=self._interrupt)
-        if self._pool.kills and not running.end:
+        if self._pool.can_kill and not running.end:
             heapq.heappush(self._kills, _Timer(time.monotonic() + self._pool.kill_after, running))
 
     # --- timeouts ---
@@ -371,7 +371,7 @@ class InFlightJobs:
             timer = _Timer(running.started_at + seconds, running, JobTimeout(seconds), kill_after)
             heapq.heappush(self._timeouts, timer)
 
-    def time_out(self, now: float) -> bool:
+    def enforce_timeouts(self, now: float) -> bool:
         """Interrupt jobs that exceed their timeout, and kill jobs that have not ended after an interruption.
 
         Return whether a job has ignored its timeout and its thread is stuck.
@@ -396,7 +396,7 @@ class InFlightJobs:
         """Kill a job that has not ended after an interruption; abandon it if the pool cannot kill. Return whether its
         thread is stuck."""
         timed_out = isinstance(running.cause, JobTimeout)
-        if self._pool.kills:
+        if self._pool.can_kill:
             if timed_out or not self._pool.state_changed(running):
                 reason = "ignored its timeout" if timed_out else "was lost and did not end"
                 log.warning("job %s %s; killing its process", running.jid, reason)

@@ -4,17 +4,21 @@
                         ▲           │
                         └── Pool ◄──┘ start(job)
 
-The loop is the only thread that talks to the server about jobs. Other threads put into its inbox what has happened: a
-job has ended, a job was enqueued, a signal arrived. One round handles all of that, and then sends one pipeline with:
+The loop is the only thread that talks to the server about jobs. Other threads and signal handlers put into its inbox
+what has happened: a job that has ended, or a function to call, such as `stop`. One round handles all of that, and then
+sends one pipeline with:
 
 - the ends of jobs; an end counts once the server has confirmed it
 - heartbeats, which renew leases: when the lease of a job expires, another worker may get the job
 - a pop, which reserves as many jobs as slots are free
 
-| class | module | part |
+| name | module | part |
 |---|---|---|
-| `RunningJob` | `running_job` | a job that this worker holds, and the command that ends it |
-| `InFlightJobs` | `in_flight` | all of them: leases, timeouts, and ends that the server has not confirmed |
+| `ReservedJob` | `job` | a job that was popped, as middleware and functions get it |
+| `JobHandler` | `handlers` | the function and the middleware of a job; or a `refusal`, if there is no such function |
+| `RunningJob` | `running_job` | both of them, and once the job has ended, the command that reports it |
+| `run`, `finish` | `execution` | call the job's function, and record how the job ended |
+| `InFlightJobs` | `in_flight` | all running jobs: leases, timeouts, and ends that the server has not confirmed |
 | `Pool`, `JobProcessPool` | `executor`, `processes` | runs jobs: in threads and on an event loop, or in processes |
 | `Reserver`, `PollSchedule` | `reservers` | in which order queues are polled, and when |
 | `CommandBatch` | `commands` | the requests of one pipeline, each with the function that handles its reply |
@@ -33,7 +37,7 @@ from resty_django.redis.errors import StoreError
 from resty_django.text import logger
 
 from ..clients.serialization import encode
-from ..clients.transport import Request, is_refusal
+from ..clients.transport import Request, checked, is_refusal
 from ..errors import InvalidArgument, LostLock, QlessError, UnreadableReply
 from ..outcomes import Stopping
 from ..outcomes.error_text import message_of
@@ -59,7 +63,10 @@ ABORT_SECONDS: Final = 2.0
 
 
 class ExitCode(IntEnum):
-    """Exit codes of worker processes and of `manage.py runqless`."""
+    """Exit codes of worker processes and of `manage.py runqless`.
+
+    If a worker stops for several reasons, the highest code counts.
+    """
 
     OK = 0
     """All jobs have ended."""
@@ -84,8 +91,8 @@ class WorkerLoop:
         signal.signal(signal.SIGTERM, lambda *_: loop.inbox.put(partial(loop.stop, grace=30.0)))
         sys.exit(loop.run())
 
-    `run` blocks until the worker is stopped. Call the other methods in the thread that runs the loop, by putting them
-    into the inbox, unless they say otherwise.
+    `run` blocks until the worker is stopped. Only its thread calls the other methods, except `snapshot`. To call one
+    from elsewhere, put it into the inbox, also in a signal handler: `SimpleQueue.put` is reentrant.
 
     - `client`: sends the commands. Its `worker_name` is `name`.
     - `reserver`: the order in which the queues are polled.
@@ -107,9 +114,9 @@ class WorkerLoop:
         """Number of jobs that run at once."""
         self.paused = False
         self.before_poll: Callable[[str], None] = lambda queue: None
-        """Called with each queue before it is polled."""
+        """Called with each queue before it is polled: from then on, the listener reports new jobs of the queue."""
         self.short_queues: set[str] = set()
-        """Queues that returned fewer jobs than requested. The server will be asked when they have more."""
+        """Queues that returned fewer jobs than requested. `_fetch_due_times` asks when the next job will be due."""
         self._client = client
         self._options = options
         self._reserver = reserver
@@ -118,6 +125,8 @@ class WorkerLoop:
             name, options.queues, self.pool, options.interrupt, self._schedule.on_job_finished
         )
         self._outage = _ServerOutage()
+        self._next_round_at = 0.0
+        """When the next round may begin, after one that failed."""
         self._faults = 0
         """Consecutive rounds that have failed for another reason than an outage of the server."""
         self._is_stopping = False
@@ -133,12 +142,13 @@ class WorkerLoop:
             self._drain_inbox(self._seconds_until_due())
             now = time.monotonic()
             self.in_flight.record_check(now)
-            if self.in_flight.time_out(now):
+            is_stuck = self.in_flight.enforce_timeouts(now)
+            if is_stuck:  # only the end of the process ends the thread of such a job
                 self.stop(self._options.grace, ExitCode.TIMED_OUT)
             if now >= self._deadline:
                 self._abort()
                 break
-            if now >= self._outage.retry_at:
+            if now >= self._next_round_at:
                 self._try_round(now)
         self.pool.close()
         try:
@@ -211,7 +221,7 @@ class WorkerLoop:
         at = self.in_flight.next_due()
         if self._free_slots():
             at = min(at, self._schedule.next_poll())
-        at = max(at, self._outage.retry_at)
+        at = max(at, self._next_round_at)  # after a failed round, timeouts of jobs wait, too: for up to 5 seconds
         return min(at, self._deadline) - time.monotonic()
 
     def _drain_inbox(self, timeout: float) -> None:
@@ -233,15 +243,15 @@ class WorkerLoop:
             self._round(now)
             self._faults = 0
         except StoreError as error:
-            self._outage.on_error(error)
+            self._next_round_at = self._outage.on_error(error)
             if self._is_stopping:
                 self.in_flight.drop_expired(now)
         except Exception:
             self._faults += 1
-            if self._faults >= 50:  # the process ends and is replaced
+            if self._faults >= 50:  # for at least 5 seconds; the process ends and is replaced
                 raise
             log.exception("unexpected error in worker %s; continuing", self.name)
-            self._outage.retry_at = now + 0.1
+            self._next_round_at = now + 0.1
 
     def _round(self, now: float) -> None:
         """Send everything pending in one batch; then poll further while there are jobs and free slots."""
@@ -257,7 +267,7 @@ class WorkerLoop:
         if self.short_queues and self.inbox.empty():
             self._fetch_due_times(now)
         self._tidy()
-        self._outage.on_success()  # not before, since a server may refuse only some calls
+        self._outage.on_success()  # at the end of the round, since a server may accept some calls and refuse others
 
     def _send_batch(self, batch: CommandBatch) -> None:
         """Send the batch, and process the replies."""
@@ -268,14 +278,15 @@ class WorkerLoop:
             raise
         self.in_flight.apply_replies(batch, replies)
         _raise_server_error(replies)
-        orphans = self.in_flight.take_orphans()  # the reply to a pop was lost
-        if orphans:
+        orphans = self.in_flight.take_orphans()
+        if orphans:  # the server has popped these jobs for this worker, but the reply was lost
             self._give_back(orphans)
 
     def _call_safely(self, requests: list[Request]) -> list[object]:
-        """Return the replies, including errors. If a request cannot be sent, send each alone; its error is its reply.
+        """Return the replies; the reply to a request that failed is its error.
 
-        Raises `StoreDown`; the requests may have been executed then.
+        If the batch cannot be sent because of one request, each is sent alone. Raises `StoreError` if the server does
+        not answer; it may have executed the requests then.
         """
         try:
             return self._client.call_many(requests)
@@ -294,7 +305,10 @@ class WorkerLoop:
         return replies
 
     def _tidy(self) -> None:
-        """Finish work that other calls have deferred, for as long as the worker's own jobs can wait."""
+        """Have the server do what earlier calls have deferred, until nothing is left or something is in the inbox.
+
+        There are at most 20 calls, so that heartbeats are sent in time.
+        """
         for _ in range(20):
             if not self.in_flight.tidy_needed or not self.inbox.empty():
                 break
@@ -305,13 +319,13 @@ class WorkerLoop:
     def _free_slots(self, ending: int = 0) -> int:
         """Return the number of jobs to request. `ending`: jobs whose ends are reported in the same batch.
 
-        With a pool that sends jobs elsewhere, nothing is requested until its share of the slots is free.
+        It is 0 until the pool's `min_free_share` of the slots is free, so that jobs arrive in larger batches.
         """
         if self._is_stopping or self.paused:
             return 0
         free = min(self.slots - len(self.in_flight.running) + ending, MAX_JOBS_PER_POP)
-        worthwhile = min(max(1, int(self.slots * self.pool.share)), MAX_JOBS_PER_POP)
-        return free if free >= worthwhile else 0
+        at_least = min(max(1, int(self.slots * self.pool.min_free_share)), MAX_JOBS_PER_POP)
+        return free if free >= at_least else 0
 
     def _add_pop(self, batch: CommandBatch, now: float) -> bool:
         """Add the pop of the next queue to the batch. Return whether there was one to add."""
@@ -319,7 +333,7 @@ class WorkerLoop:
         if free:
             for queue in self._reserver.order():
                 if self._schedule.poll_at[queue] <= now:
-                    self._reserver.asked(queue)
+                    self._reserver.on_poll(queue)
                     self.before_poll(queue)
                     batch.add(("pop", queue, self.name, free), on_reply=partial(self._apply_pop, queue, free, now))
                     return True
@@ -338,11 +352,10 @@ class WorkerLoop:
     def _apply_pop(self, queue: str, count: int, now: float, reply: bytes | Exception) -> None:
         """Start the jobs in the reply to a pop that requested `count` jobs."""
         try:
-            if isinstance(reply, Exception):
-                raise reply
-            jobs, unreadable = read_jobs(reply, partial(ReservedJob, self._client, loop=self))
+            jobs, unreadable = read_jobs(checked(reply), partial(ReservedJob, self._client, loop=self))
         except (QlessError, StoreError) as error:
-            if not isinstance(error, StoreError) or is_refusal(error):  # others are raised after the batch
+            # `_raise_server_error` raises the other errors of the server, once all replies are processed
+            if not isinstance(error, StoreError) or is_refusal(error):
                 log.error("popping jobs from the queue %s failed: %s", queue, error)
             self._schedule.on_short_reply(queue, now)
             return
@@ -367,7 +380,7 @@ class WorkerLoop:
             self.in_flight.settle(running)
 
     def _fail_unreadable(self, queue: str, errors: dict[str, UnreadableReply]) -> None:
-        """Fail jobs that cannot be read. `errors`: by jid."""
+        """Fail jobs that cannot be read. `errors`: by jid. This calls the server at once, since it is rare."""
         log.error("failing unreadable jobs of the queue %s: %s", queue, ", ".join(errors))
         group = f"{queue}-{UnreadableReply.__name__}"
         failures = [
@@ -393,13 +406,13 @@ class WorkerLoop:
         for running in held.values():
             self.pool.interrupt(running, Stopping(), in_thread=self._options.interrupt)
         self._drain_while(lambda: any(map(self._may_end, held.values())))
-        if self.pool.kills:  # before others may take the jobs
+        if self.pool.can_kill:  # before the jobs return to their queues, where other workers take them
             killed = [running for running in held.values() if not running.end]
             for running in killed:
                 self.pool.kill(running)
             self._drain_while(lambda: not all(running.end for running in killed))
         try:
-            for _ in range(MAX_REFUSALS):
+            for _ in range(MAX_REFUSALS):  # if the server refuses an end, another one may be left to send
                 batch = self.in_flight.pending_commands()
                 self.in_flight.apply_replies(batch, self._call_safely(batch.requests) if batch.requests else ())
             jids = [jid for jid, running in held.items() if not isinstance(running.cause, LostLock)]
@@ -431,15 +444,15 @@ class WorkerLoop:
         locked = [jid for jid, reply in zip(jids, replies, strict=True) if not isinstance(reply, Exception)]
         if locked:
             logs = [("log", jid, why, encode({"worker": self.name})) for jid in locked] if why else []
+            # the command `timeout` takes a running job from its worker
             _raise_server_error(self._client.call_many([*logs, *(("timeout", jid) for jid in locked)]))
             log.info("returned to their queues: %s", ", ".join(locked))
 
 
 class _ServerOutage:
-    """Whether the server fails to answer, and when to call it again: after 0.1 seconds, then twice as long, up to 5."""
+    """Whether the server fails to answer, and the pauses between calls: 0.1 seconds, then twice as long, up to 5."""
 
     def __init__(self) -> None:
-        self.retry_at = 0.0
         self._since: float | None = None
         self._pause = 0.0
 
@@ -447,13 +460,14 @@ class _ServerOutage:
     def is_ongoing(self) -> bool:
         return self._since is not None
 
-    def on_error(self, error: StoreError) -> None:
+    def on_error(self, error: StoreError) -> float:
+        """Return when to call the server again."""
         now = time.monotonic()
         if self._since is None:
             self._since = now
             log.error("the job queue's server cannot be used; running jobs continue, calls are retried: %s", error)
         self._pause = min(self._pause * 2 or 0.1, 5.0)
-        self.retry_at = now + self._pause
+        return now + self._pause
 
     def on_success(self) -> None:
         if self._since is not None:

@@ -26,7 +26,7 @@ JobEnd: TypeAlias = Literal["completed", "failed", "retried", "lost", "returned"
 `by itself`: the job's function ended the lease, for example by `job.complete()`. `handed over`: to Celery."""
 
 Inbox: TypeAlias = "SimpleQueue[RunningJob | Callable[[], object]]"
-"""The inbox of a worker loop: jobs that have ended, and functions to call. Filled by any thread and signal handler."""
+"""The inbox of a worker loop: jobs that have ended, and functions to call. Any thread and signal handler may `put`."""
 
 
 class JobState(Enum):

@@ -144,7 +144,7 @@ async def test_a_unique_event_runs_again_in_a_process_that_polls_after_the_timeo
 # --- posting ---
 
 
-async def test_the_arguments_of_a_handler(make: Make) -> None:
+async def test_a_handler_gets_data_event_source_and_pid(make: Make) -> None:
     process = await make(pid=77).begin()
     received: list[Any] = []
     process.service.registry.add(lambda *args: received.append(args), "s", "e")

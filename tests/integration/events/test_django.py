@@ -1,4 +1,4 @@
-"""Events in a site: automatic start of web workers, a poll in each request, settings, the probe, rules.
+"""Events in a site: automatic start of web workers, a poll in each request, the probe, rules.
 
 Private names: `runtime._listener`, since which kind of listener runs is of no use to callers, and `service._service`,
 since the public `service()` would start the service that must not run.
@@ -17,9 +17,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from asgiref.sync import iscoroutinefunction
 from asgiref.testing import ApplicationCommunicator
 from django.core.asgi import get_asgi_application
-from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.core.signals import request_started
 from django.core.wsgi import get_wsgi_application
@@ -28,7 +28,6 @@ from django.http import HttpRequest, HttpResponse
 from django.test import AsyncRequestFactory, Client, RequestFactory
 
 from resty_django import events, health
-from resty_django.conf import conf
 from resty_django.events import autostart, middleware, runtime
 from resty_django.events.middleware import PollMiddleware
 from resty_django.ids import next_id, service
@@ -155,7 +154,7 @@ async def test_a_request_polls_under_asgi(heard: list[str]) -> None:
         return HttpResponse(",".join(heard))
 
     page = PollMiddleware(view)
-    assert asyncio.iscoroutinefunction(page) or getattr(page, "_is_coroutine_mark", True)
+    assert iscoroutinefunction(page)
     ask = AsyncRequestFactory().get("/")
     assert (await page(ask)).content == b"started"  # type: ignore[misc]
     await events.apost("s", "e")
@@ -231,39 +230,7 @@ def test_a_listener_that_is_about_to_start_is_waited_for_quietly(
     assert not events.configured()
 
 
-# --- settings and the probe ---
-
-
-def test_the_dictionary_of_events_needs_no_settings(settings: Any) -> None:
-    settings.RESTY_DJANGO = {}
-    assert conf.events.dict == "events"
-    assert conf.shared_dicts["events"].size == 4 * 1024 * 1024
-    assert conf.shared_dicts["default"].size == 32 * 1024 * 1024
-    settings.RESTY_DJANGO = {"SHARED_DICTS": {"events": {"ENGINE": "redis"}, "other": {}}, "EVENTS": {"DICT": "other"}}
-    assert conf.events.dict == "other"
-    assert conf.shared_dicts["events"].size == 4 * 1024 * 1024
-    assert conf.shared_dicts["events"].engine == "redis"
-
-
-@pytest.mark.parametrize(
-    ("section", "sentence"),
-    [
-        (
-            {"DICT": "no"},
-            "names the shared dictionary 'no', which SHARED_DICTS does not have (it has default, bans, events, "
-            "limits).",
-        ),
-        ({"INTERVAL": -1}, '["INTERVAL"] must be at least 0, not -1.0.'),
-        ({"TIMEOUT": 0}, '["TIMEOUT"] must be greater than 0, not 0.0.'),
-        ({"KEEP": 10}, '["KEEP"] must be at least 100, not 10.'),
-        ({"AUTOSTART": "web"}, "[\"AUTOSTART\"] must be True or False, not 'web' (str)."),
-    ],
-)
-def test_wrong_settings_are_named(settings: Any, section: dict[str, Any], sentence: str) -> None:
-    settings.RESTY_DJANGO = {"EVENTS": section}
-    with pytest.raises(ImproperlyConfigured) as caught:
-        _ = conf.events
-    assert sentence in str(caught.value)
+# --- the probe ---
 
 
 def test_the_probe_reports_whether_events_can_be_read(

@@ -148,7 +148,7 @@ def test_a_listener_that_sleeps_stops_at_once() -> None:
     assert sorted(took)[1] < 0.25
 
 
-def test_polling_that_is_switched_off_while_the_listener_sleeps(heard: list[float]) -> None:
+def test_a_sleeping_listener_hears_nothing_once_polling_is_switched_off(heard: list[float]) -> None:
     events.configure(interval=0.01)
     time.sleep(IDLE)
     events.configure(interval=0)

@@ -88,7 +88,9 @@ def test_reading_continues_in_a_stream_that_lost_its_end(
     assert heard == [1, 3]
 
 
-async def test_the_same_for_asyncio(channel: StreamChannel, redis_cache: str) -> None:
+async def test_reading_continues_in_asyncio_in_a_stream_that_lost_its_end(
+    channel: StreamChannel, redis_cache: str
+) -> None:
     service, _ = listening(channel)
     connection(redis_cache).delete(channel.key)
     connection(redis_cache).xadd(channel.key, {b"e": b"rubbish"}, id="5-0")
@@ -207,7 +209,9 @@ def test_local_events_do_not_wait_for_the_server(use: Callable[..., None], valke
     assert heard[1] - posted < 0.3
 
 
-def test_a_server_that_dies_and_comes_back(use: Callable[..., None], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_thread_listens_again_after_the_server_died(
+    use: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
     with servers.one() as server:
         use(server.url)
         heard: list[Any] = []
@@ -228,7 +232,7 @@ def test_a_server_that_dies_and_comes_back(use: Callable[..., None], caplog: pyt
         events.stop()
 
 
-async def test_a_task_whose_server_dies_and_comes_back(
+async def test_a_task_listens_again_after_the_server_died(
     use: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def comes(check: Callable[[], bool]) -> bool:

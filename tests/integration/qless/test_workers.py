@@ -17,8 +17,8 @@ from resty_django.qless import client as site_client
 from resty_django.qless.clients.default import default_client
 from resty_django.qless.clients.replies import GONE_SECONDS, SILENT_SECONDS
 from resty_django.qless.clients.worker_reports import ReportedJob, encode_report
-from resty_django.qless.coverage import coverage
-from resty_django.qless.facts import facts
+from resty_django.qless.coverage import unserved_work
+from resty_django.qless.facts import job_queue_facts
 from resty_django.qless.job_classes import find
 from resty_django.qless.overview import panel
 from resty_django.qless.tasks.base import Task, all_tasks, task
@@ -43,7 +43,7 @@ def names(client: Client) -> set[str]:
 # --- signs of life ---
 
 
-def test_the_three_states(client: Any) -> None:
+def test_a_worker_is_alive_silent_or_gone(client: Any) -> None:
     client.call("worker.alive", "ours", "mail", "default")
     client.queues["mail"].pop()  # as a foreign worker would
     for skew, state in ((0.0, "alive"), (SILENT_SECONDS + 1, "silent"), (GONE_SECONDS + 1, "gone")):
@@ -51,11 +51,11 @@ def test_the_three_states(client: Any) -> None:
         (life,) = client.workers.alive()
         assert (life.name, life.state, life.queues) == ("ours", state, ["mail", "default"])
         assert life.age == pytest.approx(skew, abs=20)
-        assert facts(client).alive == (2 if state == "alive" else 1)
+        assert job_queue_facts(client).alive == (2 if state == "alive" else 1)
     assert names(client) == {"ours", "w"}
 
 
-def test_those_that_are_gone_are_dropped_early_and_others_late(core: Core) -> None:
+def test_workers_that_are_gone_are_dropped_early_and_others_late(core: Core) -> None:
     for number in range(30):
         core("worker.alive", f"ours-{number}", "q")
     core.pop("foreign")
@@ -122,7 +122,9 @@ def test_a_worker_has_one_request_of_each_kind_until_it_confirms(core: Core) -> 
     assert core("worker.report", "w", "{}", 2, 99) == []
 
 
-def test_the_liveness_reporter(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_reports_itself_through_outages_until_it_stops(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It goes on when the server was down, takes the dead off the list, and itself at the end."""
     monkeypatch.setattr("resty_django.qless.worker.reports.liveness.REPORT_SECONDS", 0.01)
     client.call("worker.alive", "dead", "q")
@@ -191,7 +193,7 @@ def findings() -> dict[str, tuple[str, str]]:
     return {finding.subject: (finding.level, finding.message) for _, finding in health.run(["jobs"])}
 
 
-def test_jobs_in_a_queue_without_a_worker(site: Client) -> None:
+def test_jobs_in_a_queue_without_a_worker_are_a_warning(site: Client) -> None:
     for queue in ("served", "alone", "paused", "later"):
         site.queues[queue].put("K", delay=500 if queue == "later" else 0)
     site.queues["paused"].pause()
@@ -218,11 +220,11 @@ def test_jobs_in_a_queue_without_a_worker(site: Client) -> None:
     assert {level for subject, (level, _) in findings().items() if subject.startswith("queue ")} == {"ok"}
 
 
-def test_periodic_tasks_whose_queue_has_no_worker(site: Client) -> None:
+def test_periodic_tasks_whose_queue_has_no_worker_are_a_warning(site: Client) -> None:
     nightly = f"periodic task {EXAMPLES}.nightly"
     assert findings()[nightly][0] == "warning"
     assert "--queues timed" in findings()[nightly][1]
-    assert (f"{EXAMPLES}.every_so_often", "timed") in coverage(site, [], []).periodic
+    assert (f"{EXAMPLES}.every_so_often", "timed") in unserved_work(site, [], []).periodic
     site.call("worker.alive", "ours", "timed")
     assert nightly not in findings()
 
@@ -320,7 +322,7 @@ PUTS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("eager", [False, True])
 @pytest.mark.parametrize("put", PUTS)
 @pytest.mark.django_db
-def test_they_are_refused_where_they_are_put(
+def test_tasks_outside_the_modules_are_refused_where_they_are_put(
     strange: Task[..., Any], settings: Any, put: str, eager: bool, site: Client
 ) -> None:
     change_settings(settings, EAGER=eager)
@@ -331,12 +333,12 @@ def test_they_are_refused_where_they_are_put(
     PUTS[put](strange)
 
 
-async def test_they_are_refused_in_asyncio(strange: Task[..., Any]) -> None:
+async def test_tasks_outside_the_modules_are_refused_in_asyncio(strange: Task[..., Any]) -> None:
     with pytest.raises(NotAllowed, match="MODULES"):
         await strange.adelay(1)
 
 
-def test_they_are_refused_as_workers_refuse_them(strange: Task[..., Any], site: Client) -> None:
+def test_tasks_outside_the_modules_are_refused_as_workers_refuse_them(strange: Task[..., Any], site: Client) -> None:
     with pytest.raises(NotAllowed) as by_worker:
         find(strange.path)
     with pytest.raises(NotAllowed) as by_delay:

@@ -88,7 +88,9 @@ def test_braces_choose_the_node_in_a_key_but_not_in_a_name(shared: RedisDict, no
 
 
 @pytest.mark.parametrize("flushed", [False, True])
-async def test_calls_for_the_whole_dictionary(shared: RedisDict, nodes: list[Server], flushed: bool) -> None:
+async def test_calls_for_the_whole_dictionary_reach_all_nodes(
+    shared: RedisDict, nodes: list[Server], flushed: bool
+) -> None:
     for key in KEYS:
         shared.set(key, 1)
     if flushed:
@@ -107,7 +109,7 @@ async def test_calls_for_the_whole_dictionary(shared: RedisDict, nodes: list[Ser
     assert shared.flush_expired() == 1
 
 
-async def test_memory_of_all_nodes(shared: RedisDict, nodes: list[Server]) -> None:
+async def test_memory_is_the_sum_of_all_nodes(shared: RedisDict, nodes: list[Server]) -> None:
     assert shared.capacity() == 0
     for node in nodes:
         node.call("CONFIG", "SET", "maxmemory", 50_000_000)
@@ -118,7 +120,7 @@ async def test_memory_of_all_nodes(shared: RedisDict, nodes: list[Server]) -> No
         node.call("CONFIG", "SET", "maxmemory", 0)
 
 
-async def test_calls_of_one_key(shared: RedisDict) -> None:
+async def test_calls_of_one_key_work_on_each_node(shared: RedisDict) -> None:
     for key in KEYS[:10]:
         assert shared.incr(key, 2, init=1) == 3
         assert await shared.aincr(key, 0.5) == 3.5
@@ -152,7 +154,7 @@ async def test_a_slot_that_moves_is_followed(shared: RedisDict, nodes: list[Serv
     await asyncio.to_thread(until, lambda: all(servers.is_whole(node, len(nodes)) for node in nodes))
 
 
-def test_a_node_killed_and_started_again(shared: RedisDict, nodes: list[Server]) -> None:
+def test_calls_succeed_again_after_a_node_was_killed_and_started(shared: RedisDict, nodes: list[Server]) -> None:
     def set_all(value: int) -> bool:
         return all(shared.set(key, value) for key in KEYS)
 
@@ -237,7 +239,7 @@ def test_a_loop_closes_its_connections_to_all_nodes(nodes: list[Server], use: Us
     assert until(lambda: not any(node.clients("looping") for node in nodes))
 
 
-def test_a_fork(shared: RedisDict) -> None:
+def test_a_forked_child_works_on_the_cluster(shared: RedisDict) -> None:
     for key in KEYS:
         shared.set(key, 1)
 

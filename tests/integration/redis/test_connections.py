@@ -87,7 +87,7 @@ def test_a_change_of_the_settings_is_obeyed(server: Server, use: Use, count: Lua
         assert asyncio.run(call()) == 2
 
 
-def test_a_server_that_does_not_exist(use: Use, count: LuaScript) -> None:
+def test_a_server_that_does_not_exist_raises_an_error(use: Use, count: LuaScript) -> None:
     use("redis://127.0.0.1:1")
     with pytest.raises(StoreDown, match="refused") as caught:
         count(connection(), ("k",), (1,))
@@ -224,7 +224,7 @@ async def test_timeouts_are_obeyed(use: Use, server: Server) -> None:
     until(lambda: server.call("SCRIPT", "KILL"))
 
 
-async def test_a_socket_in_the_file_system(tmp_path: Path, use: Use, count: LuaScript) -> None:
+async def test_a_server_is_reached_by_a_socket_in_the_file_system(tmp_path: Path, use: Use, count: LuaScript) -> None:
     path = tmp_path / "valkey.sock"
     with one("--unixsocket", str(path)):
         use(f"unix://{path}?db=0")
@@ -289,7 +289,7 @@ def test_a_forked_child_has_separate_connections(server: Server, use: Use, count
     assert count(connection(), ("fork",), (1,)) == 101
 
 
-def test_a_fork_within_a_loop(server: Server, use: Use, count: LuaScript) -> None:
+def test_a_child_forked_within_a_loop_has_separate_connections(server: Server, use: Use, count: LuaScript) -> None:
     """As with a server that forks its workers after it has used coroutines."""
     use(server.url)
     server.call("DEL", "fork")

@@ -55,7 +55,9 @@ CHECKED: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
 
 
 @pytest.mark.parametrize(("caches", "section", "named"), CHECKED.values(), ids=CHECKED)
-def test_the_check_names_them(settings: Any, caches: Any, section: Any, named: list[str]) -> None:
+def test_the_check_names_databases_that_clear_would_empty(
+    settings: Any, caches: Any, section: Any, named: list[str]
+) -> None:
     settings.CACHES = caches
     settings.RESTY_DJANGO = {"QLESS": section}
     messages = check_caches()

@@ -26,7 +26,9 @@ from tests.servers import Server, until
 from .conftest import Use, refused
 
 
-async def test_a_server_killed_and_started_again(server: Server, use: Use, count: LuaScript) -> None:
+async def test_calls_succeed_again_after_the_server_was_killed_and_started(
+    server: Server, use: Use, count: LuaScript
+) -> None:
     use(server.url)
     for _ in range(3):
         assert count(connection(), ("k",), (1,)) == 1
@@ -218,7 +220,7 @@ class Callers:
             thread.join(20)
 
 
-def test_a_failover_by_sentinel(watched: servers.Watched) -> None:
+def test_calls_follow_a_failover_by_sentinel(watched: servers.Watched) -> None:
     """The master dies by SIGKILL, and one sentinel with it, while calls go on."""
     with Callers() as callers:
         until(lambda: min(callers.works_since(who, 0) for who in callers.made) > 50)

@@ -91,7 +91,7 @@ def test_texts_and_files_are_put_together(tmp_path: Path, server: Server, use: U
     assert LuaScript(path, "return half(ARGV[1])")(connection(), (), (8,)) == 4
 
 
-async def test_errors_of_a_script(server: Server, use: Use) -> None:
+async def test_errors_of_a_script_are_raised(server: Server, use: Use) -> None:
     use(server.url)
     script = LuaScript("return redis.call('GET')")
     for error in await refused(StoreError, "(?i)wrong number of arg", script, (), ()):
@@ -100,7 +100,7 @@ async def test_errors_of_a_script(server: Server, use: Use) -> None:
     await refused(StoreError, "(?i)wrong number of arg", script, [b"k"], (), each=True)
 
 
-async def test_a_full_server(use: Use) -> None:
+async def test_a_full_server_raises_an_error(use: Use) -> None:
     script = LuaScript("return redis.call('SET', KEYS[1], ARGV[1])")
     with one() as server:
         use(server.url)
@@ -118,7 +118,7 @@ async def test_a_replica_is_not_written_to(use: Use, server: Server) -> None:
         await refused(StoreDown, "(?i)read only replica", script, ("k",), ())
 
 
-async def test_a_user_without_the_right(use: Use, server: Server) -> None:
+async def test_a_user_without_the_right_gets_an_error(use: Use, server: Server) -> None:
     server.call("ACL", "SETUSER", "reader", "on", "nopass", "~*", "+get")
     use(server.url_of("reader"), PASSWORD="any")
     with pytest.raises(StoreError, match="lacks the permission"):

@@ -140,7 +140,7 @@ def test_many_rings_neither_block_nor_get_lost(make: Make, watches: list[Watch])
     assert watches[0].wait(10)
 
 
-async def test_a_loop_waits_too(make: Make, watches: list[Watch]) -> None:
+async def test_a_loop_can_wait_for_a_bell(make: Make, watches: list[Watch]) -> None:
     dictionary = make("one")
     watch = watches[0]
     for _ in range(2):
@@ -181,7 +181,9 @@ def test_a_bell_goes_with_the_files_of_its_dictionary(make: Make, watches: list[
     assert [path.name for path in (tmp_path / "dicts").iterdir()] == ["one.card"]
 
 
-def test_a_file_system_without_fifos(make: Make, watches: list[Watch], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dictionary_on_a_file_system_without_fifos_has_no_bell(
+    make: Make, watches: list[Watch], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*args: object) -> None:
         raise PermissionError("Operation not permitted")
 
@@ -191,6 +193,6 @@ def test_a_file_system_without_fifos(make: Make, watches: list[Watch], monkeypat
     assert watches[0].arm([]) == math.inf
 
 
-def test_a_system_without_epoll(make: Make, watches: list[Watch], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_epoll_has_no_bell(make: Make, watches: list[Watch], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("select.epoll")
     assert watches[0].arm([bell_of(make("one"))]) == math.inf

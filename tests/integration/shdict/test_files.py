@@ -140,7 +140,7 @@ def test_one_file_is_opened_once_in_a_process(make: Callable[..., LmdbDict]) -> 
 # --- the folder ---
 
 
-def test_a_folder_of_somebody_else(
+def test_a_folder_of_somebody_else_is_refused(
     make: Callable[..., LmdbDict], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder.mkdir(mode=0o700)
@@ -153,7 +153,7 @@ def test_a_folder_of_somebody_else(
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777, 0o720, 0o702])
-def test_a_folder_that_others_may_write_to(make: Callable[..., LmdbDict], folder: Path, mode: int) -> None:
+def test_a_folder_that_others_may_write_to_is_refused(make: Callable[..., LmdbDict], folder: Path, mode: int) -> None:
     folder.mkdir()
     folder.chmod(mode)
     with pytest.raises(WrongOwner, match="mode"):
@@ -162,7 +162,9 @@ def test_a_folder_that_others_may_write_to(make: Callable[..., LmdbDict], folder
     make().set("k", "v")
 
 
-def test_a_folder_that_is_a_link_or_a_file(make: Callable[..., LmdbDict], folder: Path, tmp_path: Path) -> None:
+def test_a_folder_that_is_a_link_or_a_file_is_refused(
+    make: Callable[..., LmdbDict], folder: Path, tmp_path: Path
+) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     folder.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(WrongOwner, match="is not a directory"):
@@ -178,7 +180,7 @@ def test_a_folder_that_is_a_link_or_a_file(make: Callable[..., LmdbDict], folder
         make().get("k")
 
 
-def test_a_folder_that_cannot_be_created(make: Callable[..., LmdbDict]) -> None:
+def test_a_folder_that_cannot_be_created_is_an_error(make: Callable[..., LmdbDict]) -> None:
     with pytest.raises(Unavailable, match="cannot be used") as caught:
         make(path="/proc/nothing").get("k")
     assert SETTING in str(caught.value)
@@ -344,7 +346,7 @@ def test_a_manifest_that_its_writer_did_not_finish(make: Callable[..., LmdbDict]
 
 
 @pytest.mark.parametrize("name", ["one.mdb", "one.mdb-lock", "one.mdb-flushes"])
-def test_files_that_somebody_removed(make: Callable[..., LmdbDict], folder: Path, name: str) -> None:
+def test_files_that_somebody_removed_are_created_again(make: Callable[..., LmdbDict], folder: Path, name: str) -> None:
     dictionary = make()
     dictionary.set("k", "v")
     dictionary.close()
@@ -422,7 +424,7 @@ def little(tmp_path: Path) -> Iterator[Path]:
     mount.umount2(str(folder).encode(), 2)
 
 
-def test_no_space_for_the_file(make: Callable[..., LmdbDict], little: Path) -> None:
+def test_no_space_for_the_file_is_an_error(make: Callable[..., LmdbDict], little: Path) -> None:
     dictionary = make(size=4 * MIB, path=str(little))
     for _ in range(2):
         with pytest.raises(DiskFull) as caught:
@@ -435,7 +437,7 @@ def test_no_space_for_the_file(make: Callable[..., LmdbDict], little: Path) -> N
     assert small.set("k", "v")
 
 
-def test_no_space_at_all(make: Callable[..., LmdbDict], little: Path) -> None:
+def test_no_space_at_all_is_an_error(make: Callable[..., LmdbDict], little: Path) -> None:
     (little / "full").write_bytes(bytes(2 * MIB))
     with pytest.raises(DiskFull):
         make(path=str(little)).get("k")

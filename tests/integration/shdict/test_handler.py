@@ -44,7 +44,7 @@ def test_the_settings_make_the_dictionaries(site: dict[str, Any], valkey: Any) -
 
 
 @pytest.mark.redis
-def test_a_name_that_is_not_in_the_settings(site: dict[str, Any]) -> None:
+def test_a_name_that_is_not_in_the_settings_is_an_error(site: dict[str, Any]) -> None:
     with pytest.raises(UnknownDict, match=r"'oter'.*'other'"):
         shdicts["oter"]
     with pytest.raises(LookupError, match=r"which has default, .*other, remote"):

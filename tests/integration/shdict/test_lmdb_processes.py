@@ -36,7 +36,7 @@ def lmdb_dict(folder: Path) -> Iterator[LmdbDict]:
 
 
 @pytest.mark.parametrize("act", ACTS)
-def test_forks(act: str, folder: Path, lmdb_dict: LmdbDict, tmp_path: Path) -> None:
+def test_forks_keep_the_dictionary_whole(act: str, folder: Path, lmdb_dict: LmdbDict, tmp_path: Path) -> None:
     """See forks.py."""
     done = processes.run(
         [sys.executable, "-W", "error", str(Path(__file__).with_name("forks.py")), act, str(folder)],

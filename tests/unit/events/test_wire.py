@@ -57,7 +57,7 @@ def test_a_list_of_events_can_be_copied() -> None:
     assert repr(names) == "event_list('orders', 'placed')"
 
 
-def test_the_own_events() -> None:
+def test_the_events_of_the_package_have_their_names() -> None:
     assert (events.source, *events) == ("resty-worker-events", "started", "stopping", "missed")
 
 

@@ -33,7 +33,7 @@ from resty_django.qless.search.query import QueryError, Term, age_fits, parse
         ("ümlaut", [Term("", "ümlaut")]),
     ],
 )
-def test_terms(text: str, terms: list[Term]) -> None:
+def test_a_text_is_split_into_terms(text: str, terms: list[Term]) -> None:
     assert list(parse(text)) == terms
 
 
@@ -78,7 +78,7 @@ def test_errors_name_what_is_wrong(text: str, message: str) -> None:
         (">10s", 9, False),
     ],
 )
-def test_ages(condition: str, age: float, fits: bool) -> None:
+def test_ages_are_compared(condition: str, age: float, fits: bool) -> None:
     assert age_fits(condition, age) is fits
 
 

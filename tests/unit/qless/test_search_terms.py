@@ -32,7 +32,7 @@ def terms_of(data: Any, **fields: Any) -> list[str]:
     return index_terms(document(JID, "K", data, **fields))
 
 
-def test_terms_of_a_job() -> None:
+def test_a_job_has_terms_for_class_txid_and_words() -> None:
     error = error_text({"group": "mail-KeyError", "message": "Traceback\nKeyError: 'zip'"})
     job = document("invoice-7", "shop.Send", DATA, txid="T1", tags=["eu"], error=error)
     assert index_terms(job) == [
@@ -79,7 +79,7 @@ def test_terms_contain_no_separators() -> None:
     "".join(terms).encode()
 
 
-def test_words() -> None:
+def test_a_text_is_split_into_words() -> None:
     assert words("Ann_Meyer <a@b.org>, 7.5 ÄRGER") == ["ann", "meyer", "a", "b", "org", "7", "5", "ärger"]
 
 
@@ -102,7 +102,7 @@ def test_words() -> None:
         ("sendall", [[("w:sendall", ""), ("c:shop.SendAll\0", ""), ("t:sendall\0", "")]]),
     ],
 )
-def test_patterns(text: str, lists: list[list[tuple[str, str]]]) -> None:
+def test_a_term_has_its_patterns_of_the_index(text: str, lists: list[list[tuple[str, str]]]) -> None:
     (term,) = parse(text)
     classes = ["shop.SendAll", "shop.Send"]
     assert patterns(term, classes) == lists
@@ -136,7 +136,7 @@ def test_patterns(text: str, lists: list[list[tuple[str, str]]]) -> None:
         ("age:<1h", None),
     ],
 )
-def test_matches(text: str, where: list[str] | None) -> None:
+def test_a_job_matches_with_the_fields_that_fit(text: str, where: list[str] | None) -> None:
     job = document(JID, "shop.tasks.Send", DATA, txid="T1", tags=["eu"], error="mail-KeyError: KeyError: 'zip'")
     fragments = match_all(parse(text), job, 4000)
     assert (None if fragments is None else [fragment.label for fragment in fragments]) == where

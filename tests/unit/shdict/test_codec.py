@@ -68,7 +68,7 @@ def test_a_key_is_utf8_or_refused(key: str) -> None:
         assert codec.encode_key(key) == key.encode("utf-8", "surrogateescape")
 
 
-def test_bad_keys() -> None:
+def test_bad_keys_are_refused() -> None:
     for key, sentence in (
         (None, "The key is None"),
         ("", "The key has 0 bytes"),
@@ -95,7 +95,7 @@ def test_seconds_that_are_whole_milliseconds_are_exact(milliseconds: int) -> Non
 
 
 @given(st.binary(max_size=65535 - 480).map(lambda end: b"k" * 480 + end), st.binary())
-def test_the_body_of_a_long_key(key: bytes, payload: bytes) -> None:
+def test_a_long_key_has_a_short_name_and_is_in_the_body(key: bytes, payload: bytes) -> None:
     body = records.with_key(key, payload)
     assert records.key_in(body) == key
     assert records.payload_in(body) == payload
@@ -104,7 +104,7 @@ def test_the_body_of_a_long_key(key: bytes, payload: bytes) -> None:
     assert len(records.order_key(2**63) + name) <= 511
 
 
-def test_the_head_of_a_record() -> None:
+def test_the_head_of_a_record_survives_a_round_trip() -> None:
     head = records.ItemHead(2**62, 2**32 - 1, 5, 3, 2**32 - 1, 2**64 - 1, 2**62)
     record = records.HEAD.pack(*head) + b"body"
     assert records.head_of(record) == head

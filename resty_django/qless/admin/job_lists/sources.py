@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from ...clients.client import Client
 from ...clients.replies import QueueCounts
 from ..formatting import TAB_STATES
-from ..redis_reads import failed_jids, redis_command
+from ..redis_reads import failed_jids, redis_command, tracked_count
 from .filters import JobFilter
 from .merged import latest_failed, max_merged, most_urgent
 
@@ -107,7 +107,7 @@ def source_of(client: Client, job_filter: JobFilter) -> ListSource | None:
         return ListSource(
             ("tracked",),
             ListOrder(_("Latest tracked first"), _("First tracked first")),
-            lambda: int(redis_command(client, "ZCARD", "tracked")),
+            lambda: tracked_count(client),
             lambda start, count: list(redis_command(client, "ZREVRANGE", "tracked", start, start + count - 1)),
             countable=False,
         )

@@ -17,8 +17,9 @@ from ...models import name_of, token
 from ...tasks import calls
 from .. import formatting
 from ..arguments import arguments_help, checked_arguments, editable_json
-from ..forms import JobForm, queues_of
+from ..forms import JobForm
 from ..job_lists.rows import history_of
+from ..redis_reads import queue_names
 
 
 def _undepend(job: Job, dependency: str) -> OperationResult:
@@ -33,7 +34,7 @@ def _undepend(job: Job, dependency: str) -> OperationResult:
 
 def _clone_form(data: QueryDict | None, job: Job) -> JobForm:
     values = clone_values(job)
-    queues = dict.fromkeys([*queues_of(job.client), *filter(None, [name_of(values["queue"])])])
+    queues = dict.fromkeys([*queue_names(job.client), *filter(None, [name_of(values["queue"])])])
     return JobForm(data, [*queues], values, arguments_help(job.klass))
 
 

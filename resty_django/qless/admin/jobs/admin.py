@@ -35,14 +35,13 @@ from ...search.query import QueryError, first
 from .. import formatting
 from ..arguments import display_json
 from ..base import TEMPLATES, JobsAdmin
-from ..forms import queues_of
 from ..job_lists.filters import JobFilter
 from ..job_lists.lists import JobList
 from ..job_lists.rows import state_of
 from ..job_lists.search import EXAMPLES, notes, suggestions
 from ..job_lists.table import job_list_table
 from ..links import links
-from ..redis_reads import fetch_jobs
+from ..redis_reads import fetch_jobs, queue_names
 from .actions import CLONE, undepend_operation
 from .bulk import JobLists, states_text
 from .callbacks import callbacks_table, outcome_facts
@@ -122,7 +121,10 @@ class JobAdmin(JobsAdmin[JobRow]):
         if job is not None:
             model = "recurringjob" if isinstance(job, RecurringJob) else "job"
             return HttpResponseRedirect(formatting.url(model, text))
-        search: SearchContext = {"suggestions": suggestions(client, queues_of(client)), "examples": _searches(EXAMPLES)}
+        search: SearchContext = {
+            "suggestions": suggestions(client, queue_names(client)),
+            "examples": _searches(EXAMPLES),
+        }
         try:
             job_filter = JobFilter.from_query(request.GET)
         except QueryError as error:
@@ -147,7 +149,7 @@ class JobAdmin(JobsAdmin[JobRow]):
             notes=notes(job_list.lookup, () if job_filter.inside else job_filter.terms, job_filter.state),
             hints=hints,
             operations=self.offered(request),
-            select_all=job_list.countable and table.pager.total,
+            select_all=table.pager.total if job_list.countable else None,
             bulk=f"bulk/?{request.GET.urlencode()}",
             shortcuts=[
                 (formatting.list_url("job", tracked="1"), _("Tracked")),

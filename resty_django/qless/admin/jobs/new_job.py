@@ -21,7 +21,8 @@ from ...tasks import calls
 from .. import formatting
 from ..arguments import arguments_help
 from ..base import TEMPLATES, JobsAdmin
-from ..forms import JobForm, TaskForm, queues_of
+from ..forms import JobForm, TaskForm
+from ..redis_reads import queue_names
 
 
 @method_decorator(require_http_methods(["GET", "HEAD", "POST"]))
@@ -39,7 +40,7 @@ def start_page(admin: JobsAdmin[JobRow], request: HttpRequest) -> HttpResponse:
         task_form = TaskForm(None, [*choices], initial={"task": klass})
         return admin.page(request, f"{TEMPLATES}/new_job.html", {**context, "task_form": task_form})
     choice, client = choices[klass], admin.client()
-    queues = dict.fromkeys(filter(None, (choice.queue, *queues_of(client), *conf.qless.worker.queues)))
+    queues = dict.fromkeys(filter(None, (choice.queue, *queue_names(client), *conf.qless.worker.queues)))
     initial: dict[str, Any] = {
         "queue": token(choice.queue) if choice.queue else None,
         "arguments": json.dumps(calls.example_data(klass), indent=2),

@@ -1,13 +1,15 @@
 """The queue pages: an overview of all queues, and a page for each queue.
 
-How a page is made:
+A view reads from the job queue, makes a table, tiles and charts of the data, and renders them. The base classes do the
+rest:
 
-1. `viewer_page` or `object_page` checks the method and the permission to view (`resty_django/admin/base.py`).
-2. The view reads the data with the client of the job queue. If Redis is down, `JobsAdmin` shows an error page instead.
-3. The data become a table, tiles and charts; `list_page` or `page` renders them, in `listing.html` or `queue.html`.
-
-Nothing changes by GET: pausing, resuming and forgetting a queue are operations (`operations.py`), each with its own
-page and permission.
+- `viewer_page` and `object_page` (`admin/base.py`) check the method and the permission before the view runs.
+- `JobsAdmin` (`qless/admin/base.py`) shows an error page if Redis is down. Its method `page` renders a template, with
+  the navigation; `list_page` renders the template of all lists.
+- `PageAdmin` (`admin/base.py`) has a page for each of `operations` (`operations.py`). On POST, it calls `load` for the
+  target, runs the operation, and writes the history.
+- `BulkAdmin` (`admin/bulk.py`) runs an operation on selected rows; `bulk_context` adds the check boxes to a list. On
+  POST, it calls `listed_names` if all rows are selected, then `load`, the operation for each target, and `count_text`.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ from typing import Final, TypedDict
 
 from django.http import HttpRequest, HttpResponse
 from django.template.backends.utils import csrf_input
-from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
@@ -31,15 +32,15 @@ from resty_django.admin.lists import BulkContext, FigureTile, Tab
 from resty_django.admin.tables import Column, Row, Table, table
 
 from ...clients.client import Client
-from ...clients.figures import TimeSpan, completed_by_queue
+from ...clients.figures import completed_by_queue
 from ...clients.replies import QueueCounts
-from ...coverage import Coverage, coverage
-from ...facts import JobQueueFacts, QueueFacts, facts, pauses_of
+from ...coverage import unserved_work
+from ...facts import JobQueueFacts, QueueFacts, job_queue_facts, pauses_of
 from ...models import Queue, token
 from ...overview import notes_of, pause_text
-from .. import charts, formatting
-from ..base import TEMPLATES, TO_LIST, JobsAdmin
-from ..forms import NameForm, queues_of
+from .. import formatting, job_charts
+from ..base import TEMPLATES, JobsAdmin
+from ..forms import NameForm
 from ..job_lists.filters import JobFilter
 from ..job_lists.lists import JobList
 from ..job_lists.table import job_list_table
@@ -47,13 +48,14 @@ from ..jobs.operations import OPERATIONS
 from ..jobs.stuck import stuck_notice, stuck_url
 from ..recurring.operations import OPERATIONS_ON_RECURRING
 from ..recurring.table import recurring_table
-from ..redis_reads import queue_counts, redis_command
+from ..redis_reads import is_listed, queue_counts, queue_names, tracked_count
 from .operations import OPERATIONS_ON_QUEUES
 
+COUNTED_STATES: Final = (*formatting.TAB_STATES, "recurring")
+"""The fields of `QueueCounts` with a column and a tab, in this order."""
 COLUMNS: Final = (
     Column("name", gettext_lazy("Queue")),
-    *(Column(state, formatting.state_title(state), number=True) for state in formatting.TAB_STATES),
-    Column("recurring", formatting.state_title("recurring"), number=True),
+    *(Column(state, formatting.state_title(state), number=True) for state in COUNTED_STATES),
     Column("failed", gettext_lazy("Failed in 24 h"), number=True),
     Column("latency", gettext_lazy("Latency"), number=True),
     Column("hour", gettext_lazy("Completed in 1 h"), number=True),
@@ -74,16 +76,27 @@ class QueueAdmin(JobsAdmin[Queue]):
     def changelist_view(self, request: HttpRequest) -> HttpResponse:
         """Show all queues. URL parameters: `name`, a text in the name; `period`, of the charts; `o` and `p`."""
         client = self.client()
-        state = facts(client, detailed=MAX_CHARTS)
-        unserved = coverage(client, state.counts, state.life)
-        last_day, period = charts.spans_of(client, "day"), charts.period_of(request, "day")
-        spans = last_day if period == "day" else charts.spans_of(client, period)
+        facts = job_queue_facts(client, detailed=MAX_CHARTS)
+        unserved = unserved_work(client, facts.counts, facts.worker_lives)
 
-        names = set(self.filter_names(request, (queue.name for queue in state.queues)))
-        shown_queues = [queue for queue in state.queues if queue.name in names]
-        rows = self._rows(request, shown_queues, state, unserved, last_day)
+        names = set(self.filter_names(request, (queue.name for queue in facts.queues)))
+        queues = [queue for queue in facts.queues if queue.name in names]
+        completed = completed_by_queue(facts.spans, [queue.name for queue in queues[:MAX_CHARTS]])
+        last_day = job_charts.spans_of(client, "day")
+        period = job_charts.period_of(request, "day")
+        spans = last_day if period == "day" else job_charts.spans_of(client, period)  # do not read a day twice
+        failed = Counter[str]()
+        for span in last_day:
+            for (name, _class), totals in span.by_name.items():
+                failed[name] += totals.failed
+
+        may_pause = self.may(request, "pause_queue")
+        rows = []
+        for queue in queues:
+            status = _status_cell(request, queue, is_unserved=queue.name in unserved.queues, may_pause=may_pause)
+            rows.append(_row(queue, completed.get(queue.name, ()), failed[queue.name], status))
         empty = _("No matching queues. Remove the filter.")
-        if not state.queues:
+        if not facts.queues:
             empty = _(
                 'No queues yet. A queue is created when its first job is enqueued: client.queues["mail"].put(...).'
             )
@@ -91,43 +104,19 @@ class QueueAdmin(JobsAdmin[Queue]):
             request,
             table(request, COLUMNS, rows, caption=_("Queues"), empty=empty, check_boxes=True, export="queues"),
             form=NameForm(request.GET),
-            tiles=_overview_tiles(client, state),
+            tiles=_overview_tiles(client, facts),
             notes=notes_of(unserved),
-            shortcuts=[(stuck_url(), _("Stuck jobs"))] if state.total("depends") else [],
-            periods=charts.period_tabs(period),
-            charts=charts.figures_charts(spans, period),
+            shortcuts=[(stuck_url(), _("Stuck jobs"))] if facts.total("depends") else [],
+            periods=job_charts.period_tabs(period),
+            charts=job_charts.figures_charts(spans, period),
             **self.bulk_context(request, len(rows)),
         )
-
-    def _rows(
-        self,
-        request: HttpRequest,
-        queues: Sequence[QueueFacts],
-        state: JobQueueFacts,
-        unserved: Coverage,
-        last_day: Sequence[TimeSpan],
-    ) -> list[Row]:
-        completed = completed_by_queue(state.spans, [queue.name for queue in queues[:MAX_CHARTS]])
-        failed = Counter[str]()
-        for span in last_day:
-            for (name, _class), totals in span.by_name.items():
-                failed[name] += totals.failed
-        may_pause = self.may(request, "pause_queue")
-        return [
-            _row(
-                queue,
-                completed.get(queue.name, ()),
-                failed[queue.name],
-                _status_cell(request, queue, may_pause=may_pause, has_worker=queue.name not in unserved.queues),
-            )
-            for queue in queues
-        ]
 
     @object_page
     def change_view(self, request: HttpRequest, row: Queue) -> HttpResponse:
         """Show a queue. URL parameters: `tab` ("stats", a state of jobs, or "recurring"), and `period` for "stats"."""
         client, name = self.client(), row.name
-        tabs = ("stats", *formatting.TAB_STATES, "recurring")
+        tabs = ("stats", *COUNTED_STATES)
         tab = request.GET.get("tab")
         tab = tab if tab in tabs else "stats"
         tab_context: StatisticsTab | JobsTab
@@ -148,59 +137,61 @@ class QueueAdmin(JobsAdmin[Queue]):
         return {
             "table": jobs,
             "operations": self.offered(request, [*OPERATIONS.values()]),
-            "select_all": job_list.countable and jobs.pager.total,
-            "bulk": f"{formatting.list_url('job')}bulk/" + formatting.query_of({"queue": token(name), "state": state}),
+            "select_all": jobs.pager.total if job_list.countable else None,
+            "bulk": formatting.list_url("job", "bulk", queue=token(name), state=state),
         }
 
     def _recurring_tab(self, request: HttpRequest, client: Client, name: str) -> JobsTab:
         jobs = recurring_table(request, client, [name])
-        bulk = f"{reverse('admin:resty_qless_recurringjob_bulk')}{formatting.query_of({'queue': token(name)})}"
+        bulk = formatting.list_url("recurringjob", "bulk", queue=token(name))
         return {"table": jobs, **self.bulk_context(request, jobs.pager.total, OPERATIONS_ON_RECURRING, bulk)}
 
-    # --- operations ---------------------------------------------------------------------------------------------------
+    # --- hooks for operations -----------------------------------------------------------------------------------------
 
     def load(self, names: Sequence[str]) -> dict[str, QueueCounts]:
+        """Return the targets of an operation by name: the counts, by which it decides whether it applies."""
         return {counts.name: counts for counts in queue_counts(self.client(), names)}
 
     def listed_names(self, request: HttpRequest) -> list[str]:
-        return self.filter_names(request, queues_of(self.client()))
+        """Return the names of all rows of the overview, for an operation on all of them."""
+        return self.filter_names(request, queue_names(self.client()))
 
     def count_text(self, count: int) -> str:
+        """Return a text such as "5 queues", for messages about an operation."""
         return ngettext("%(count)s queue", "%(count)s queues", count) % {"count": formatting.number(count)}
 
 
 # --- overview of all queues -------------------------------------------------------------------------------------------
 
 
-def _overview_tiles(client: Client, state: JobQueueFacts) -> list[FigureTile]:
+def _overview_tiles(client: Client, facts: JobQueueFacts) -> list[FigureTile]:
     """Return the jobs of all queues by state, failures, tracked jobs, the workers that report, and the latency."""
-    failed, stalled = sum(state.failed.values()), state.total("stalled")
-    tracked = redis_command(client, "ZCARD", "tracked")
+    failed = sum(facts.failed.values())
     return [
         *(
             FigureTile(
-                formatting.state_title(name),
-                formatting.number(state.total(name)),
-                alarm=name == "stalled" and stalled > 0,
-                url=formatting.list_url("job", state=name),
+                formatting.state_title(state),
+                formatting.number(facts.total(state)),
+                alarm=state == "stalled" and facts.total(state) > 0,
+                url=formatting.list_url("job", state=state),
             )
-            for name in formatting.TAB_STATES
+            for state in formatting.TAB_STATES
         ),
-        FigureTile(_("Failed"), formatting.number(failed), failed > 0, formatting.list_url("failuregroup")),
-        FigureTile(_("Tracked"), formatting.number(tracked), url=formatting.list_url("job", tracked="1")),
+        FigureTile(_("Failed"), formatting.number(failed), alarm=failed > 0, url=formatting.list_url("failuregroup")),
+        FigureTile(_("Tracked"), formatting.number(tracked_count(client)), url=formatting.list_url("job", tracked="1")),
         FigureTile(
             _("Workers"),
-            formatting.number(state.alive),
-            alarm=not state.alive and state.total("waiting") > 0,
+            formatting.number(facts.alive),
+            alarm=not facts.alive and facts.total("waiting") > 0,
             url=formatting.list_url("worker"),
         ),
-        FigureTile(_("Latency"), formatting.age(state.latency)),
+        FigureTile(_("Latency"), formatting.age(facts.latency)),
     ]
 
 
 def _row(queue: QueueFacts, completed: Sequence[int], failed: int, status: SafeString) -> Row:
     """Return a queue as a row. `completed`: jobs in each minute of the last hour; `failed`: jobs in the last day."""
-    name, counts = queue.name, {state: getattr(queue.counts, state) for state in (*formatting.TAB_STATES, "recurring")}
+    name, counts = queue.name, {state: getattr(queue.counts, state) for state in COUNTED_STATES}
     count_cells = {
         state: formatting.count_link(count, formatting.url("queue", name, tab=state)) for state, count in counts.items()
     }
@@ -219,25 +210,25 @@ def _row(queue: QueueFacts, completed: Sequence[int], failed: int, status: SafeS
         "pause": status,
     }
     sort_keys = {**counts, "name": name, "failed": failed, "latency": queue.latency or 0, "hour": sum(completed)}
-    return Row(cells, sort_keys, pick=token(name), title=formatting.name(name))
+    return Row(cells, sort_keys, pick=token(name), title=formatting.name(name))  # `pick`: the value of the check box
 
 
-def _status_cell(request: HttpRequest, queue: QueueFacts, *, may_pause: bool, has_worker: bool) -> SafeString:
+def _status_cell(request: HttpRequest, queue: QueueFacts, *, is_unserved: bool, may_pause: bool) -> SafeString:
     """Return whether the queue is active, with a link to pause it or a button that resumes it.
 
-    `has_worker`: False if no worker polls the queue while jobs wait.
+    `is_unserved`: whether jobs wait, but no worker polls the queue.
     """
     if queue.counts.paused:
         button = format_html(
             '<form method="post" action="{}">{}<button type="submit" class="button" aria-label="{}">{}</button></form>',
-            formatting.url("queue", queue.name, "unpause", **{TO_LIST: 1}),
+            formatting.url_from_list("queue", queue.name, "unpause"),
             csrf_input(request),
             f"{_('Resume')}: {formatting.name(queue.name)}",
             _("Resume"),
         )
         reason = formatting.name(queue.pause.reason, 60) if queue.pause and queue.pause.reason else ""
         return format_html("{} {} {}", formatting.state("paused"), reason, button if may_pause else "")
-    status = _("active") if has_worker else format_html('<span class="resty-alarm">{}</span>', _("no worker"))
+    status = format_html('<span class="resty-alarm">{}</span>', _("no worker")) if is_unserved else _("active")
     link = format_html('<a href="{}">{}</a>', formatting.url("queue", queue.name, "pause"), _("pause"))
     return format_html("{} {}", status, link if may_pause else "")
 
@@ -251,6 +242,7 @@ class QueueContext(TypedDict):
     title: str
     object: Queue
     on_object: bool
+    """Whether this is the page of `object`: the breadcrumbs do not link to it."""
     current_tab: str
     tabs: Sequence[Tab]
     paused: str
@@ -297,21 +289,23 @@ def _queue_context(client: Client, row: Queue, tabs: Sequence[str], current_tab:
         "paused": capfirst(pause_text(pause, counts.waiting, queue.latency())) if pause else "",
         "reason": formatting.name(pause.reason) if pause and pause.reason else "",
         "stuck": stuck_notice(client, name) if counts.depends else None,
-        "exists": redis_command(client, "ZSCORE", "queues", name) is not None
-        or any(getattr(counts, state) for state in formatting.TAB_STATES),
+        "exists": is_listed(client, name) or any(getattr(counts, state) for state in formatting.TAB_STATES),
     }
 
 
 def _statistics_tab(request: HttpRequest, client: Client, name: str) -> StatisticsTab:
-    period, queue = charts.period_of(request), client.queues[name]
+    period, queue = job_charts.period_of(request), client.queues[name]
     today, latency, options = queue.stats(), queue.latency(), client.config.all()
-    lease = options.get(f"{name}-heartbeat", options.get("heartbeat", 60))
-    max_running = options.get(f"{name}-max-concurrency", options.get("max-concurrency", 0))
+    lease = options.get(f"{name}-heartbeat", options.get("heartbeat", 60))  # seconds; the default is the server's
+    max_running = options.get(f"{name}-max-concurrency")
     return {
-        "periods": charts.period_tabs(period, "tab=stats&"),
+        "periods": job_charts.period_tabs(period, "tab=stats&"),
         "tiles": [
             FigureTile(
-                _("Failures today"), formatting.number(today.failures), today.failures > 0, url=_failures_url(name)
+                _("Failures today"),
+                formatting.number(today.failures),
+                alarm=today.failures > 0,
+                url=_failures_url(name),
             ),
             FigureTile(_("Still failed"), formatting.number(today.failed)),
             FigureTile(_("Retries today"), formatting.number(today.retries)),
@@ -319,7 +313,7 @@ def _statistics_tab(request: HttpRequest, client: Client, name: str) -> Statisti
             FigureTile(_("Lease"), formatting.seconds(lease)),
             FigureTile(_("Max. running jobs"), formatting.name(str(max_running)) if max_running else _("unlimited")),
         ],
-        "charts": charts.figures_charts(charts.spans_of(client, period, queue=name), period),
+        "charts": job_charts.figures_charts(job_charts.spans_of(client, period, queue=name), period),
     }
 
 

@@ -1,6 +1,7 @@
 """Operations on queues: pause, resume and forget.
 
 Each has its own page for one queue; the overview offers it for selected queues (`resty_django/admin/operations.py`).
+The target is the queue's `QueueCounts`, by which `applies` decides; `data` contains the fields of the form.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from resty_django.admin.operations import Operation, OperationResult
 from resty_django.text import printable
 
 from ...clients.default import default_client
-from ...clients.replies import QueueCounts
-from .. import formatting
+from ...clients.replies import QUEUE_STATES, QueueCounts
 from ..forms import PauseForm
 
 
 def _pause(counts: QueueCounts, data: dict[str, Any]) -> OperationResult:
+    """Pause a queue. `PauseForm` adds the name of the user to `data` as `by`."""
     reason, stops_jobs = data.get("reason", ""), bool(data.get("stop_jobs"))
     default_client().queues[counts.name].pause(stops_jobs, reason=reason, by=data["by"])
-    entry = f"Paused{', its running jobs stopped' if stops_jobs else ''}. {printable(reason, 200)}".strip()
-    return OperationResult(entry, _("The queue is paused."))
+    entry = "Paused, its running jobs stopped." if stops_jobs else "Paused."
+    return OperationResult(f"{entry} {printable(reason, 200)}".strip(), _("The queue is paused."))
 
 
 def _unpause(counts: QueueCounts, data: dict[str, Any]) -> OperationResult:
@@ -37,16 +38,16 @@ def _forget(counts: QueueCounts, data: dict[str, Any]) -> OperationResult:
 
 
 def _is_empty(counts: QueueCounts) -> bool:
-    return not any(getattr(counts, state) for state in (*formatting.TAB_STATES, "recurring"))
+    return not any(getattr(counts, state) for state in QUEUE_STATES)
 
 
 OPERATIONS_ON_QUEUES: Final = (
     Operation(
         "pause",
         gettext_lazy("Pause"),
-        "pause_queue",
-        _pause,
-        gettext_lazy("Workers receive no jobs from the queue until it is resumed. Running jobs continue."),
+        permission="pause_queue",
+        run=_pause,
+        effect=gettext_lazy("Workers receive no jobs from the queue until it is resumed. Running jobs continue."),
         done=gettext_lazy("Paused"),
         applies=lambda counts: not counts.paused,
         form=lambda data, counts: PauseForm(data),
@@ -55,9 +56,9 @@ OPERATIONS_ON_QUEUES: Final = (
     Operation(
         "unpause",
         gettext_lazy("Resume"),
-        "pause_queue",
-        _unpause,
-        gettext_lazy("Workers receive jobs from the queue again."),
+        permission="pause_queue",
+        run=_unpause,
+        effect=gettext_lazy("Workers receive jobs from the queue again."),
         done=gettext_lazy("Resumed"),
         applies=lambda counts: counts.paused,
         button=gettext_lazy("Resume the queue"),
@@ -65,9 +66,9 @@ OPERATIONS_ON_QUEUES: Final = (
     Operation(
         "forget",
         gettext_lazy("Forget"),
-        "configure_jobs",
-        _forget,
-        gettext_lazy(
+        permission="configure_jobs",
+        run=_forget,
+        effect=gettext_lazy(
             "Removes the queue from the list until a job is put into it. Only possible for a queue without jobs. This "
             "cannot be undone."
         ),

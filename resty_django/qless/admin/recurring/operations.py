@@ -24,8 +24,9 @@ from ...tasks import calls
 from ...tasks.schedule import is_cron_paused, pause_cron, resume_cron
 from .. import formatting
 from ..arguments import arguments_help, checked_arguments, editable_json
-from ..forms import OperationForm, RecurringForm, queues_of
+from ..forms import OperationForm, RecurringForm
 from ..jobs.operations import OPERATIONS
+from ..redis_reads import queue_names
 from .table import CronTask, cron_tasks, jobs_of
 
 
@@ -113,7 +114,9 @@ def edit_form(data: QueryDict | None, target: RecurringTarget, *, with_arguments
         "backlog": job.backlog,
         "arguments": editable_json(job.data, job.klass),
     }
-    return RecurringForm(data, queues_of(target.client), initial, arguments_help(job.klass) if with_arguments else None)
+    return RecurringForm(
+        data, queue_names(target.client), initial, arguments_help(job.klass) if with_arguments else None
+    )
 
 
 def _edit(target: RecurringTarget, data: dict[str, Any]) -> OperationResult:
@@ -146,17 +149,17 @@ OPERATIONS_ON_RECURRING: Final = (
     Operation(
         "run_now",
         gettext_lazy("Run now"),
-        "retry_job",
-        _run_now,
-        gettext_lazy("Creates a job at once, in addition to the schedule, which does not change."),
+        permission="retry_job",
+        run=_run_now,
+        effect=gettext_lazy("Creates a job at once, in addition to the schedule, which does not change."),
         done=gettext_lazy("Enqueued a job for"),
     ),
     Operation(
         "pause",
         gettext_lazy("Pause"),
-        "edit_job",
-        _pause,
-        gettext_lazy(
+        permission="edit_job",
+        run=_pause,
+        effect=gettext_lazy(
             "No more jobs are created until it is resumed. Jobs that wait or run continue; scheduled jobs of a cron "
             "task are canceled."
         ),
@@ -166,9 +169,9 @@ OPERATIONS_ON_RECURRING: Final = (
     Operation(
         "resume",
         gettext_lazy("Resume"),
-        "edit_job",
-        _resume,
-        gettext_lazy(
+        permission="edit_job",
+        run=_resume,
+        effect=gettext_lazy(
             "Jobs are created again, from the next time of the schedule on. Times during the pause are skipped."
         ),
         done=gettext_lazy("Resumed"),
@@ -177,9 +180,9 @@ OPERATIONS_ON_RECURRING: Final = (
     Operation(
         "cancel",
         gettext_lazy("Cancel"),
-        "cancel_job",
-        _cancel,
-        gettext_lazy("No more jobs are created; existing jobs stay. This cannot be undone."),
+        permission="cancel_job",
+        run=_cancel,
+        effect=gettext_lazy("No more jobs are created; existing jobs stay. This cannot be undone."),
         done=gettext_lazy("Canceled"),
         applies=lambda target: not target.is_cron,
         button=gettext_lazy("Cancel the recurring job"),

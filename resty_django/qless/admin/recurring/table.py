@@ -87,7 +87,7 @@ def cron_tasks() -> dict[str, CronTask]:
             task.schedule.cron,
             task.options.priority,
             DEFAULT_RETRIES if task.options.retries is None else task.options.retries,
-            task.put_options.tags,
+            [*task.options.tags],
         )
         for task in list(scheduled.values())
         if task.schedule is not None and task.schedule.cron is not None and is_allowed(task.path)

@@ -23,7 +23,7 @@ from ...clients.client import Client
 from ...clients.replies import WorkerCounts
 from ...models import Worker
 from .. import formatting
-from ..base import TEMPLATES, TO_LIST, JobsAdmin
+from ..base import TEMPLATES, JobsAdmin
 from ..forms import NameForm
 from ..job_lists.export import jobs_of, jobs_sheet
 from ..job_lists.filters import JobFilter
@@ -158,7 +158,7 @@ def _controls(request: HttpRequest, worker: WorkerInfo) -> SafeString | str:
     quiet = ("resume", _("Resume")) if report.state == "quiet" else ("quiet", _("Quiet"))
     name = formatting.name(worker.name)
     buttons = [
-        (formatting.url("worker", worker.name, operation, **{TO_LIST: 1}), f"{label}: {name}", label)
+        (formatting.url_from_list("worker", worker.name, operation), f"{label}: {name}", label)
         for operation, label in (("scale", _("Scale")), quiet)
     ]
     return format_html(
@@ -172,7 +172,7 @@ def _controls(request: HttpRequest, worker: WorkerInfo) -> SafeString | str:
         format_html_join(
             " ", '<button type="submit" formaction="{}" aria-label="{}" class="button">{}</button>', buttons
         ),
-        formatting.url("worker", worker.name, "stop", **{TO_LIST: 1}),
+        formatting.url_from_list("worker", worker.name, "stop"),
         f"{_('Stop')}: {name}",
         _("Stop"),
     )

@@ -84,9 +84,9 @@ OPERATIONS_ON_WORKERS: Final = (
     Operation(
         "quiet",
         gettext_lazy("Quiet"),
-        "control_worker",
-        _quiet,
-        gettext_lazy("The worker takes no new jobs until it is resumed. Its running jobs continue."),
+        permission="control_worker",
+        run=_quiet,
+        effect=gettext_lazy("The worker takes no new jobs until it is resumed. Its running jobs continue."),
         done=gettext_lazy("Asked to take no new jobs:"),
         applies=lambda worker: _is_quiet(worker) is False,
         title=gettext_lazy("Quiet a worker"),
@@ -94,9 +94,9 @@ OPERATIONS_ON_WORKERS: Final = (
     Operation(
         "resume",
         gettext_lazy("Resume"),
-        "control_worker",
-        _resume,
-        gettext_lazy("The worker takes jobs again."),
+        permission="control_worker",
+        run=_resume,
+        effect=gettext_lazy("The worker takes jobs again."),
         done=gettext_lazy("Asked to take jobs again:"),
         applies=lambda worker: _is_quiet(worker) is True,
         title=gettext_lazy("Resume a worker"),
@@ -104,9 +104,9 @@ OPERATIONS_ON_WORKERS: Final = (
     Operation(
         "stop",
         gettext_lazy("Stop"),
-        "control_worker",
-        _stop,
-        gettext_lazy(
+        permission="control_worker",
+        run=_stop,
+        effect=gettext_lazy(
             "The worker process stops as after SIGTERM: it takes no new jobs and ends after the running ones. When its "
             "grace period ends, the remaining jobs are interrupted and return to their queues ahead of all others; "
             "they run again from the beginning. The process is not replaced, and can be started only on its machine. "
@@ -121,24 +121,26 @@ OPERATIONS_ON_WORKERS: Final = (
     Operation(
         "scale",
         gettext_lazy("Scale a worker"),
-        "control_worker",
-        _scale,
-        gettext_lazy("Changes the number of jobs that the worker runs at once. Jobs that run already continue."),
+        permission="control_worker",
+        run=_scale,
+        effect=gettext_lazy("Changes the number of jobs that the worker runs at once. Jobs that run already continue."),
         form=ScaleForm,
     ),
     Operation(
         "stacks",
         gettext_lazy("Show the stacks of a worker's jobs"),
-        "control_worker",
-        _request_stacks,
-        gettext_lazy("The worker sends where each of its jobs is in its code. Values of variables are not sent."),
+        permission="control_worker",
+        run=_request_stacks,
+        effect=gettext_lazy(
+            "The worker sends where each of its jobs is in its code. Values of variables are not sent."
+        ),
     ),
     Operation(
         "deregister",
         gettext_lazy("Deregister"),
-        "configure_jobs",
-        _deregister,
-        gettext_lazy(
+        permission="configure_jobs",
+        run=_deregister,
+        effect=gettext_lazy(
             "Removes the worker from the list until it polls for a job. It keeps its jobs until their locks expire. "
             "This cannot be undone."
         ),

@@ -145,7 +145,7 @@ class CeleryTask(Runnable):
         self.task = task
         self.__module__ = task.__module__
         self.call_signature = inspect.signature(task.run)
-        self.names = [*self.call_signature.parameters]
+        self.parameter_names = [*self.call_signature.parameters]
         limit = task.soft_time_limit or task.time_limit
         if limit:
             self.middleware = (Timeout(float(limit)),)

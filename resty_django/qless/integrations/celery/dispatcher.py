@@ -35,7 +35,7 @@ class CeleryDispatcher(Pool):
     `resend_after`: seconds after which a job that no process has taken is sent again.
     """
 
-    share = 0.25
+    min_free_share = 0.25
 
     def __init__(self, inbox: Inbox, send: Callable[[Job], None], resend_after: float = 300.0) -> None:
         super().__init__(inbox)

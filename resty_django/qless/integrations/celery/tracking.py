@@ -111,7 +111,7 @@ class CelerySend(Runnable):
         self.task = task
         self.__module__ = task.__module__
         self.call_signature = inspect.signature(task.run)
-        self.names = [*self.call_signature.parameters]
+        self.parameter_names = [*self.call_signature.parameters]
 
     def perform(self, job: Job) -> None:
         """Send the task. If it was sent before, the lock of the job has expired: its process is gone."""

@@ -38,7 +38,7 @@ class DjangoTask(Runnable):
         signature = inspect.signature(task.func)
         parameters = [*signature.parameters.values()][1 if task.takes_context else 0 :]
         self.call_signature = signature.replace(parameters=parameters)
-        self.names = [parameter.name for parameter in parameters]
+        self.parameter_names = [parameter.name for parameter in parameters]
 
     @property
     def perform(self) -> Callable[[Job], object]:
@@ -109,7 +109,7 @@ class _Run:
         if self.backend.retries and isinstance(error, Exception) and job.retries_left > 0:
             self._save()
             attempt = job.original_retries - job.retries_left + 1
-            return retry_later(job, RetryPolicy(self.backend.backoff, (Exception,)).delay(attempt), error)
+            return retry_later(job, RetryPolicy(self.backend.backoff, (Exception,)).delay_after(attempt), error)
         self.end(TaskResultStatus.FAILED, None)
         return None
 

@@ -176,7 +176,7 @@ class ProcessSlot:
 class JobProcessPool(Pool):
     """Runs jobs in up to `slots` processes, which are started on demand and reused. Call `listen` first."""
 
-    kills = True
+    can_kill = True
 
     def __init__(
         self, inbox: Inbox, *, fork_server: ForkServer, memory: mmap.mmap, slots: int, kill_after: float

@@ -9,6 +9,7 @@ from django.test import Client as Browser
 
 from resty_django.qless import Client
 from resty_django.qless.admin.formatting import url
+from tests.integration.html_pages import sound
 from tests.integration.qless.admin.tools import HOSTILE, failed, path, person, plain, text_of
 from tests.integration.qless.conftest import pop
 
@@ -59,9 +60,12 @@ def test_an_unknown_class_has_an_empty_page(browser: Browser) -> None:
 
 
 def test_a_queue_and_the_overview_have_the_same_charts(browser: Browser) -> None:
-    queue = plain(text_of(browser, f"{path('queue', 'mail')}?tab=stats"))
-    assert "3 jobs completed, 1 failed; most completed:" in queue
-    assert "; running p50" in queue
+    for period in ("hour", "day", "week", "month", "nonsense"):
+        html = sound(text_of(browser, f"{path('queue', 'mail')}?tab=stats&period={period}"))
+        assert re.findall(r"<figcaption>([^<]*) <", html) == ["Completed and failed", "Waiting and running time"]
+        assert "<details><summary>As a table</summary>" in html
+        assert "3 jobs completed, 1 failed; most completed:" in plain(html)
+        assert "; running p50" in plain(html)
     overview = plain(text_of(browser, path("queue")))
     assert "4 jobs completed, 1 failed" in overview
     assert "Waiting and running time waiting p50" in overview

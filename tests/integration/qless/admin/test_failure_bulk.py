@@ -32,13 +32,6 @@ def groups(jobs_site: Client) -> Client:
     return jobs_site
 
 
-def test_groups_have_check_boxes(admin_client: Browser, groups: Client) -> None:
-    text = text_of(admin_client, path("failuregroup"))
-    assert text.count('name="pick"') == 3
-    assert 'action="bulk/"' in text
-    assert "Action for the jobs of the groups" in text
-
-
 def test_the_confirmation_counts_and_changes_nothing(admin_client: Browser, groups: Client) -> None:
     text = post(admin_client, "retry", "mail-Timeout", "pdf-Memory").content.decode()
     assert "5 jobs in 2 failure groups" in text

@@ -51,7 +51,7 @@ def grouped(jobs_site: Client) -> Client:
     return jobs_site
 
 
-def test_the_list_of_groups(admin_client: Browser, grouped: Client) -> None:
+def test_the_list_of_groups_shows_their_progress(admin_client: Browser, grouped: Client) -> None:
     end(grouped, "check")
     for number in range(30):
         grouped.groups.open(f"g{number}", f"Name {number}")
@@ -65,7 +65,7 @@ def test_the_list_of_groups(admin_client: Browser, grouped: Client) -> None:
     assert text_of(admin_client, f"{path('jobgroup')}?p=99").count("resty-is-") == second.count("resty-is-")
 
 
-def test_the_page_of_a_group(admin_client: Browser, grouped: Client) -> None:
+def test_the_page_of_a_group_shows_members_and_callbacks(admin_client: Browser, grouped: Client) -> None:
     end(grouped, "a-1", fails=True)
     end(grouped, "check")
     text = sound(text_of(admin_client, path("jobgroup", "import-7")))
@@ -86,7 +86,7 @@ def test_the_page_of_a_group(admin_client: Browser, grouped: Client) -> None:
     sound(text_of(admin_client, path("jobgroup", "none"), 404))
 
 
-def test_members_have_pages(admin_client: Browser, jobs_site: Client) -> None:
+def test_members_are_listed_in_pages(admin_client: Browser, jobs_site: Client) -> None:
     jobs_site.groups.open("many", "")
     members = ({"klass": "K", "jid": f"m{number:02}", "outcome": {"group": "many"}} for number in range(60))
     jobs_site.queues["mail"].put_many(members)
@@ -100,7 +100,7 @@ def test_members_have_pages(admin_client: Browser, jobs_site: Client) -> None:
     assert sum(map(len, shown)) == 60
 
 
-def test_cancel_and_retry_of_a_group(admin_client: Browser, grouped: Client) -> None:
+def test_a_group_is_retried_and_canceled(admin_client: Browser, grouped: Client) -> None:
     end(grouped, "a-1", fails=True)
     retry, cancel = path("jobgroup", "import-7", "retry"), path("jobgroup", "import-7", "cancel")
     text = sound(text_of(admin_client, retry))
@@ -135,7 +135,7 @@ def test_groups_that_are_too_large_or_gone(
     assert logged() == []
 
 
-def test_the_page_of_a_connected_job(admin_client: Browser, grouped: Client) -> None:
+def test_the_page_of_a_job_shows_what_it_waits_for_and_calls(admin_client: Browser, grouped: Client) -> None:
     queue = grouped.queues["mail"]
     callback = ["later", "reports", "shop.jobs.Told", {"n": 1}]
     queue.put("shop.jobs.Store", jid="c", depends=["a-1"], outcome={"policy": "skip", "complete": [callback]})
@@ -159,7 +159,7 @@ def test_the_page_of_a_connected_job(admin_client: Browser, grouped: Client) -> 
     assert "waits again, because the failed job is retried" in text_of(admin_client, path("job", "a-2"))
 
 
-def test_retry_and_cancel_of_connected_jobs(admin_client: Browser, grouped: Client) -> None:
+def test_connected_jobs_are_retried_and_canceled(admin_client: Browser, grouped: Client) -> None:
     end(grouped, "a-1", fails=True)
     retry, cancel = path("job", "a-2", "retry-graph"), path("job", "a-2", "cancel-graph")
     for url in (retry, cancel):
@@ -193,7 +193,7 @@ def test_an_interrupted_operation_is_logged(
     assert entry.startswith("Delete all connected jobs: interrupted, some jobs may have changed. Cancel(): ")
 
 
-def test_stuck_jobs(admin_client: Browser, jobs_site: Client, valkey: Redis) -> None:
+def test_stuck_jobs_are_shown_and_released(admin_client: Browser, jobs_site: Client, valkey: Redis) -> None:
     queue = jobs_site.queues["mail"]
     assert "Stuck jobs" not in text_of(admin_client, path("queue"))
     for jid in "ab":

@@ -162,6 +162,7 @@ def test_all_jobs_have_a_total_and_are_listed_by_urgency(admin_client: Browser, 
     made = fill(jobs_site)
     text = text_of(admin_client, path("job"))
     assert summary(text) == "6 jobs"
+    assert text.index("resty-summary") < text.index('<table class="resty-list">')
     assert jids(text) == [made[state] for state in ("running", "waiting", "scheduled", "depends", "failed", "complete")]
     assert listed(admin_client, "o=state") == jids(text)
     assert listed(admin_client, "o=-state") == jids(text)[::-1]

@@ -189,10 +189,3 @@ def test_each_state_has_one_way_to_run_the_job(admin_client: Browser, jobs_site:
         assert text.count('name="priority"') == 1 + text.count('type="hidden" name="priority"')
         assert '<th scope="row">Priority</th>' not in text
     assert '<th scope="row">Priority</th><td>5</td>' in text_of(person("view_job"), path("job", "waiting-1"))
-
-
-def test_the_bar_of_a_running_job_has_a_label(admin_client: Browser, jobs_site: Client) -> None:
-    fill(jobs_site)
-    jobs_site.jobs.multiget("running-1")[0].progress(0.25, "a quarter")
-    text = sound(text_of(admin_client, path("job", "running-1")))
-    assert '<label for="resty-progress">Progress</label> <progress id="resty-progress" max="1" value="0.250">' in text

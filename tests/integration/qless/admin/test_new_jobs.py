@@ -132,7 +132,7 @@ def test_jobs_of_a_task_have_its_callbacks(admin_client: Browser, with_tasks: Cl
     assert [callback.klass for callback in outcome.success] == [NOTE]
 
 
-def test_a_new_job_of_a_task(admin_client: Browser, with_tasks: Client) -> None:
+def test_an_operator_enqueues_a_job_of_any_task(admin_client: Browser, with_tasks: Client) -> None:
     text = sound(text_of(admin_client, START))
     listed = re.findall(r'<option value="([^"]+)">', text)
     assert {ADD, LOG_IN, f"{OTHERS}.Mailer"} <= set(listed)

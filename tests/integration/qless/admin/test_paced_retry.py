@@ -96,30 +96,16 @@ def test_the_page_shows_the_progress(admin_client: Browser, jobs_site: Client, c
     assert "Stop the paced retry" not in page(admin_client)
 
 
-def test_a_paused_queue_keeps_the_pace(admin_client: Browser, jobs_site: Client, clock: list[float]) -> None:
-    start(admin_client)
-    jobs_site.queues["mail"].pause()
-    clock[0] += 600
-    assert popped(jobs_site) == []
-    assert "Waits: the queue mail is paused." in plain(page(admin_client))
-    jobs_site.queues["mail"].unpause()
-    assert popped(jobs_site) == ["f0"]
-    assert popped(jobs_site) == []
-
-
-def test_a_second_pace_of_the_queue_comes_after_the_first(
+def test_the_page_says_what_a_paced_retry_waits_for(
     admin_client: Browser, jobs_site: Client, clock: list[float]
 ) -> None:
+    """The tests of the core check that it waits."""
     failed(jobs_site, "other", group="pdf-Memory")
     start(admin_client)
     start(admin_client, group="pdf-Memory")
     assert "Waits: the jobs of mail-Timeout come first." in plain(page(admin_client, "pdf-Memory"))
-    start(admin_client, "4")  # adds nothing to this rate but the jobs
-    jids = []
-    for _ in range(20):
-        jids += popped(jobs_site)
-        clock[0] += 0.1
-    assert jids == [*(f"f{number}" for number in range(6)), "other"]
+    jobs_site.queues["mail"].pause()
+    assert "Waits: the queue mail is paused." in plain(page(admin_client))
 
 
 def test_a_stop_leaves_the_rest_failed(admin_client: Browser, jobs_site: Client, clock: list[float]) -> None:
@@ -138,7 +124,7 @@ def test_a_stop_leaves_the_rest_failed(admin_client: Browser, jobs_site: Client,
     assert "The paced retry has ended already." in admin_client.post(url[1], follow=True).content.decode()
 
 
-def test_several_groups(admin_client: Browser, jobs_site: Client, clock: list[float]) -> None:
+def test_several_groups_are_retried_at_a_pace(admin_client: Browser, jobs_site: Client, clock: list[float]) -> None:
     failed(jobs_site, "other", group=HOSTILE, queue="pdf")
     data = {"verb": "pace", "pick": [token(GROUP), token(HOSTILE), token("never")]}
     confirmation = admin_client.post(f"{ROOT}failuregroup/bulk/", data).content.decode()
@@ -169,14 +155,3 @@ def test_permissions_and_faults(admin_client: Browser, jobs_site: Client, clock:
         assert "errorlist" in start(admin_client, rate).content.decode()
     assert "This group has no failed jobs any more." in start(admin_client, group="never").content.decode()
     assert len(logged()) == 1
-
-
-def test_the_page_after_a_retry_shows_the_remaining_jobs(
-    admin_client: Browser, jobs_site: Client, clock: list[float]
-) -> None:
-    data = {"verb": "retry", "all": "yes", "confirmed": "yes"}
-    reply = admin_client.post(f"{ROOT}job/bulk/?state=failed", data, follow=True)
-    assert reply.redirect_chain[-1][0] == path("failuregroup")
-    text = plain(reply.content.decode())
-    assert "Retried 6 jobs." in text
-    assert "No failed jobs." in text

@@ -138,6 +138,7 @@ def test_empty_queues_are_forgotten(admin_client: Browser, site: Client) -> None
         post(admin_client, "queue", "forget", "mail", "pdf", confirmed="yes")
     )
     assert {queue.name for queue in site.queues.counts()} == {"mail", "rows"}
+    assert "Cancel or move them first." in admin_client.post(path("queue", "mail", "forget")).content.decode()
 
 
 def test_selected_workers_get_requests(admin_client: Browser, site: Client) -> None:
@@ -202,7 +203,7 @@ def test_the_tab_of_a_queue_has_check_boxes_too(admin_client: Browser, site: Cli
     assert isinstance(site.jobs.get("other"), RecurringJob)
 
 
-def test_options_are_reset_and_set(admin_client: Browser, site: Client) -> None:
+def test_options_are_reset(admin_client: Browser, site: Client) -> None:
     site.config.set("grace-period", "20")
     text = text_of(admin_client, path("option"))
     assert text.count('name="pick"') == 2, "only options that are set"
@@ -210,5 +211,3 @@ def test_options_are_reset_and_set(admin_client: Browser, site: Client) -> None:
     assert "Reset to the default: 2 options. Unchanged: 1." in message_in(reply)
     assert site.config.get("heartbeat") == 60
     assert logged() == ["Unset; it was 30.", "Unset; it was 20."]
-    admin_client.post(path("option", "heartbeat"), {"value": "45"})
-    assert str(site.config.get("heartbeat")) == "45"

@@ -96,28 +96,18 @@ def orders(jobs_site: Client) -> Client:
 
 
 def test_jobs_in_all_states_are_found(admin_client: Browser, orders: Client) -> None:
+    """tests/unit/qless has all kinds of terms."""
     for text, expected in (
         ("args.customer.id:7", {"x-failed", "x-waiting"}),
         ("args.customer.id:7 state:failed", {"x-failed"}),
-        ("args.customer.name:ann", {"x-failed", "x-complete", "x-running", "x-scheduled"}),
         ("args.customer.name:ann state:complete", {"x-complete"}),
         ("args.customer.name:ann state:running", {"x-running"}),
-        ("args.customer.name:ann state:scheduled queue:mail", {"x-scheduled"}),
         ("ann queue:other", set[str]()),
         ("meyer", {"x-failed", "x-complete", "x-running"}),
-        ('"anna meyer" 8', {"x-running"}),
-        ("eyer", set[str]()),
         ("error:KeyError", {"x-failed"}),
-        ("zip", {"x-failed"}),
-        ("tag:eu", {"x-waiting"}),
-        ("tag:eu ann", set[str]()),
         ("tag:eu bob", {"x-waiting"}),
-        ("class:shop.tasks.Send state:scheduled", {"x-scheduled"}),
         ("class:send state:waiting", {"x-waiting"}),
-        ("class:other", set[str]()),
         ("state:failed age:<1h", {"x-failed"}),
-        ("state:failed age:>1h", set[str]()),
-        ("state:failed", {"x-failed"}),
         ("hunter2", set[str]()),
         ("args.customer.password:hunter2", set[str]()),
         ("redacted", set[str]()),
@@ -155,15 +145,6 @@ def test_failed_jobs_and_named_classes_are_in_the_index(admin_client: Browser, o
         assert note not in search(admin_client, "tag:eu")
 
 
-def test_parts_of_words_are_found_by_examining_all_jobs(admin_client: Browser, orders: Client) -> None:
-    page = search(admin_client, "eyer")
-    link = re.search(r'<a href="(\?[^"]*inside=1[^"]*)">Search also for parts of words', page)
-    assert link
-    page = text_of(admin_client, path("job") + unescape(link[1]))
-    assert set(jids(page)) == {"x-failed", "x-complete", "x-running"}
-    assert jids(search(admin_client, "unter2", inside="1")) == []
-
-
 def test_a_search_without_a_result_offers_parts_of_words(admin_client: Browser, orders: Client) -> None:
     """Where the table would be; above the table if there are results, and not for names, which have no words."""
     for classes in ("*", ""):  # with the index, and without it
@@ -179,6 +160,8 @@ def test_a_search_without_a_result_offers_parts_of_words(admin_client: Browser, 
         page = search(admin_client, "70123")
         assert page.index("parts of words") < page.index("resty-list")
     assert "parts of words" not in search(admin_client, "7012", inside="1")
+    assert set(jids(search(admin_client, "eyer", inside="1"))) == {"x-failed", "x-complete", "x-running"}
+    assert jids(search(admin_client, "unter2", inside="1")) == []
 
 
 def test_a_filter_in_the_url_is_in_the_search_box(admin_client: Browser, orders: Client) -> None:
@@ -217,13 +200,6 @@ def test_results_show_where_they_match(admin_client: Browser, orders: Client) ->
     page = search(admin_client, "args.customer.name:bob")
     assert '<span class="resty-quiet">customer.name:</span> <mark>Bob</mark> &lt;b&gt;' in page
     assert "<mark>zip</mark>_code" in search(admin_client, "zip")
-
-
-def test_the_jobs_of_a_request_are_found(admin_client: Browser, jobs_site: Client, settings: Any) -> None:
-    for jid, txid in (("a", "T-1"), ("b", "T-2"), ("c", "T-1")):
-        jobs_site.call("put", "w", "mail", jid, "K", "{}", 0, "txid", txid)
-    assert set(jids(search(admin_client, "txid:T-1"))) == {"a", "c"}
-    assert set(jids(search(admin_client, "T-2"))) == {"b"}
 
 
 def test_errors_are_at_the_box_with_the_fields(admin_client: Browser, orders: Client) -> None:
@@ -270,7 +246,8 @@ def test_the_box_completes_fields_and_known_values(admin_client: Browser, orders
 
 def test_any_cursor_leads_to_a_page(admin_client: Browser, orders: Client) -> None:
     for cursor in ("i0.", "i99.MTo=", "i0.OTk6", "i0.MDo=", "i0.!", "i0.eA==", "i0.gA=="):
-        assert set(jids(search(admin_client, "args.customer.id:7", cursor=cursor))) <= {"x-failed", "x-waiting"}
+        found = jids(search(admin_client, "args.customer.id:7", cursor=cursor))
+        assert sorted(found) == ([] if cursor in ("i0.OTk6", "i0.MDo=") else ["x-failed", "x-waiting"]), cursor
 
 
 def test_examples_are_valid(admin_client: Browser, orders: Client) -> None:
@@ -388,10 +365,11 @@ def test_hostile_jobs_are_indexed_and_found(admin_client: Browser, jobs_site: Cl
     hostile(jobs_site)
     fill(jobs_site)
     index_all(jobs_site)
-    for text in ("it's", '"{{x}}"', HOSTILE, "<b>", "\x00", "\udc80", '"\\"it\'s"', "class:it", "(((", "%s", "#/?"):
+    assert admin_client.get(path("job"), {"q": HOSTILE})["Location"] == path("job", HOSTILE)
+    for text in ("it's", '"{{x}}"', "<b>", "\x00", "\udc80", '"\\"it\'s"', "class:it", "(((", "%s", "#/?"):
         page = admin_client.get(path("job"), {"q": text.encode("utf-8", "replace").decode()}).content.decode()
         assert "<b>" not in page
-        assert "{{" not in page or "&lt;" in page
+        assert bool(jids(page)) == (text not in ("(((", "#/?")), text
 
 
 class OtherCore:

@@ -12,7 +12,7 @@ from django.test import override_settings
 
 from resty_django import metrics, overview
 from resty_django.qless import Client
-from resty_django.qless.facts import facts
+from resty_django.qless.facts import job_queue_facts
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("no_tasks")]
 
@@ -87,13 +87,13 @@ def test_hanging_server_does_not_block_other_metrics(settings: Any) -> None:
 def test_figures_make_one_call_per_queue(jobs: Client, valkey: Any) -> None:
     for number in range(50):
         jobs.queues[f"q{number}"].put("shop.jobs.Mail")
-    facts(jobs, of_today=True)
+    job_queue_facts(jobs, of_today=True)
     before = valkey.info("commandstats")["cmdstat_evalsha"]["calls"]
-    statistics = facts(jobs, of_today=True)
+    statistics = job_queue_facts(jobs, of_today=True)
     assert valkey.info("commandstats")["cmdstat_evalsha"]["calls"] - before == 4 + 50 + 1 + 4
     assert len(statistics.queues) == 50
     assert statistics.total("waiting") == 50
     before = valkey.info("commandstats")["cmdstat_evalsha"]["calls"]
-    statistics = facts(jobs)
+    statistics = job_queue_facts(jobs)
     assert valkey.info("commandstats")["cmdstat_evalsha"]["calls"] - before == 4 + 1 + 4
     assert {queue.stats for queue in statistics.queues} == {None}

@@ -82,7 +82,7 @@ def ended(site: Client, clock: Clock) -> Client:
         ({"finished_at__gte": "2001-01-01 00:00:00+00:00", "state": "failed"}, ["f-fail"]),
     ],
 )
-def test_filters_and_search(
+def test_filters_and_the_search_find_rows(
     admin_client: Browser, ended: Client, parameters: dict[str, str], expected: list[str]
 ) -> None:
     row = rows()["f-fail"]
@@ -143,7 +143,7 @@ def test_a_search_of_jobs_links_to_the_archive(admin_client: Browser, ended: Cli
     assert f'<li><a href="{path("archivedjob")}"' not in page  # the tab
 
 
-def test_exports(admin_client: Browser, ended: Client) -> None:
+def test_the_list_is_exported(admin_client: Browser, ended: Client) -> None:
     reply = admin_client.get(url(q="a-anna", export="json", of="archivedjob"))
     [row] = json.loads(b"".join(reply.streaming_content))["rows"]  # type: ignore[attr-defined]
     assert (row["jid"], row["state"], row["tags"]) == ("a-anna", "complete", ["eu"])

@@ -31,7 +31,7 @@ def run(*arguments: str) -> str:
     return output.getvalue()
 
 
-def test_the_health_of_an_archive(site: Client, clock: Clock) -> None:
+def test_the_probe_warns_of_an_archive_that_is_late(site: Client, clock: Clock) -> None:
     complete(site, "c1")
     ((level, message),) = findings()
     assert level == "warning"
@@ -50,7 +50,7 @@ def test_the_health_of_an_archive(site: Client, clock: Clock) -> None:
     assert "1 jobs were deleted before they were archived." in message
 
 
-def test_no_archive_no_finding(site: Client, settings: Any) -> None:
+def test_a_site_without_an_archive_has_no_finding(site: Client, settings: Any) -> None:
     configure(settings, RETENTION=None)
     assert not conf.qless.archive.enabled
     assert findings() == []
@@ -62,7 +62,7 @@ def figures() -> dict[str, float]:
     return {family.name: family.samples[0].value for family in overview.families() if "archive" in family.name}
 
 
-def test_the_metrics(site: Client) -> None:
+def test_metrics_report_lag_and_counts(site: Client) -> None:
     complete(site, "c1")
     before = figures()
     assert before["resty_jobs_archive_behind"] == 1
@@ -82,7 +82,7 @@ def test_a_retention_shorter_than_the_time_in_redis_is_a_warning(site: Client, s
         assert [message.id for message in check_qless()] == ids
 
 
-def test_the_command(site: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_writes_and_reports(site: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     complete(site, "c1")
     assert "1 complete" in run("--status")
     assert states() == {}

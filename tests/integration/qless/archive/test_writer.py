@@ -138,7 +138,7 @@ def test_clients_with_slow_clocks_are_not_missed(site: Client, clock: Clock) -> 
     assert set(states()) == {"c1", "slow", "very-slow"}
 
 
-def test_many_jobs_with_the_same_time(site: Client, monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+def test_jobs_with_the_same_time_are_all_archived(site: Client, monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     monkeypatch.setattr(site, "clock", lambda: 1_700_000_000.0)
     configure(settings, BATCH=7)
     jids = {complete(site, f"c{n}") for n in range(40)}

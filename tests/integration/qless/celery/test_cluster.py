@@ -51,7 +51,7 @@ def test_celery_runs_the_jobs(cluster: Cluster) -> None:
     wait_for(lambda: client.queues["q"].counts().running == 0)
 
 
-def test_a_worker_of_celery_that_is_killed(cluster: Cluster, tmp_path: Path) -> None:
+def test_the_job_of_a_killed_celery_worker_runs_again(cluster: Cluster, tmp_path: Path) -> None:
     """Its job comes back by the lock, another one does it, and it is done once in the records."""
     short_locks(client, 4, 0)
     first = cluster.celery("first")
@@ -121,7 +121,7 @@ def test_a_task_of_celery_after_a_job_and_a_job_after_a_task(cluster: Cluster) -
     assert (caught.value.jid, caught.value.group) == (failing, "celery-ValueError")
 
 
-def test_a_broker_that_does_not_answer(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_could_not_be_sent_leaves_no_job(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task that could not be sent leaves no job behind for which others would wait."""
     at_once = {"max_retries": 1, "interval_start": 0, "interval_step": 0}
     monkeypatch.setitem(celery_app.app.conf, "broker_transport_options", at_once)

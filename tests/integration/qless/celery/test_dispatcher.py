@@ -120,7 +120,7 @@ def test_a_message_that_was_lost_is_sent_again(client: Client, forward: Forward)
     wait_for(lambda: worker.counts["handed over"] == 1)
 
 
-def test_a_broker_that_is_down_for_a_while(client: Client, forward: Forward) -> None:
+def test_a_job_is_sent_once_the_broker_is_back(client: Client, forward: Forward) -> None:
     worker = forward()
     worker.broken.set()
     jid = put(client)
@@ -141,7 +141,7 @@ def test_jobs_that_no_process_has_taken_return_to_their_queue_at_the_end(client:
     assert (job.jid, job.retries_left) == (jid, 5)
 
 
-def test_a_lock_that_was_lost_in_the_broker(client: Client, forward: Forward) -> None:
+def test_a_job_whose_lock_was_lost_in_the_broker_is_not_run(client: Client, forward: Forward) -> None:
     worker = forward()
     jid = put(client)
     wait_for(lambda: worker.sent)
@@ -151,7 +151,7 @@ def test_a_lock_that_was_lost_in_the_broker(client: Client, forward: Forward) ->
     assert client.queues["p"].length() == 1
 
 
-def test_jobs_that_end_otherwise(client: Client, forward: Forward) -> None:
+def test_failed_and_retried_jobs_free_their_slots(client: Client, forward: Forward) -> None:
     worker = forward()
     failing = put(client, "fails")
     wait_for(lambda: len(worker.sent) == 1)

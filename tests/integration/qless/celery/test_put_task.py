@@ -54,7 +54,7 @@ def test_a_task_is_run(running: InProcessWorker) -> None:
     assert outcome("mine") == 2
 
 
-def test_the_job(site: None) -> None:
+def test_the_job_has_the_options_of_the_call(site: None) -> None:
     job = job_of(client, put_task(celery_app.add, (1,), priority=3, tags=["t"], retries=2, countdown=50))
     assert (job.klass, job.data, job.priority, job.tags, job.state) == (
         "celery:tests.integration.qless.celery.celery_app.add",
@@ -122,7 +122,7 @@ def test_handlers_and_signals_of_celery(running: InProcessWorker) -> None:
     assert heard == {"task_prerun": 3, "task_postrun": 3, "task_success": 1, "task_retry": 1}
 
 
-def test_failures(running: InProcessWorker) -> None:
+def test_failures_of_celery_tasks_are_failures_of_their_jobs(running: InProcessWorker) -> None:
     with pytest.raises(TaskFailed, match="ValueError: broken on purpose") as caught:
         outcome(put_task(celery_app.fails))
     assert caught.value.group == "default-ValueError"
@@ -141,7 +141,7 @@ def test_results_that_json_cannot_represent_are_none(running: InProcessWorker) -
     assert outcome(put_task(celery_app.strange)) is None
 
 
-def test_the_txid(running: InProcessWorker) -> None:
+def test_the_txid_goes_with_the_job(running: InProcessWorker) -> None:
     mine = new_txid()
     with bound(mine):
         jid = put_task(celery_app.txid)

@@ -183,7 +183,9 @@ def test_a_retry_that_has_expired_shows_its_last_error(client: Client) -> None:
 
 @pytest.mark.redis
 @pytest.mark.parametrize("late", [False, True])
-def test_the_sweep(client: Client, late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sweep_fails_jobs_whose_process_is_gone(
+    client: Client, late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Jobs whose process is gone fail; the sweep leaves other jobs alone, however often it runs."""
     monkeypatch.setattr(celery_app.add, "acks_late", late)
     gone, alive, waiting, expiring = (sent_job(client, name) for name in ("gone", "alive", "waiting", "expiring"))

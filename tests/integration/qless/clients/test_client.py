@@ -74,7 +74,9 @@ def test_twins_are_typed_as_coroutines_that_a_task_takes(valkey: Redis, valkey_u
         ({"URL": "redis://127.0.0.1:1", "MODULES": ["json", "no.such", "json.none"]}, {"default": LOCMEM}, None),
     ],
 )
-def test_checks(settings: Any, section: Any, caches: Any, ids: list[str] | None) -> None:
+def test_system_checks_find_mistakes_in_the_settings_of_the_queue(
+    settings: Any, section: Any, caches: Any, ids: list[str] | None
+) -> None:
     redis_caches = {
         "redis": redis_cache("redis://127.0.0.1:1"),
         "cluster": redis_cache(["redis://127.0.0.1:1"], **CLUSTER),

@@ -133,7 +133,7 @@ async def test_the_core_is_loaded_again_where_the_server_has_lost_it(server: Ser
     client.close()
 
 
-async def test_an_outage(server: Server, invoke: Invoke) -> None:
+async def test_calls_during_an_outage_raise_and_succeed_afterwards(server: Server, invoke: Invoke) -> None:
     client = Client(server.url)
     await round_trip(client, invoke)
     server.kill()
@@ -177,7 +177,7 @@ def test_one_client_in_many_loops_and_threads(server: Server) -> None:
     client.close()
 
 
-def test_a_fork(server: Server) -> None:
+def test_a_forked_child_uses_separate_connections(server: Server) -> None:
     client = Client(server.url)
     client.queues["q"].put("K")
     parent = client.worker_name
@@ -230,7 +230,7 @@ def test_the_default_client_is_recreated_after_a_fork(server: Server, settings: 
 
 
 @pytest.mark.parametrize("kind", ["alias", "client"])
-async def test_a_cluster(nodes: list[Server], settings: Any, invoke: Invoke, kind: str) -> None:
+async def test_a_client_works_on_a_cluster(nodes: list[Server], settings: Any, invoke: Invoke, kind: str) -> None:
     use(settings, [node.url for node in nodes], CLIENT_CLASS=CLUSTER)
     address = {"host": "127.0.0.1", "port": nodes[0].port}
     with RedisCluster(**address) as redis:

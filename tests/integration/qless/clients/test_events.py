@@ -150,7 +150,7 @@ async def test_coroutine_functions_are_awaited(client: Client) -> None:
     assert heard == ["j"]
 
 
-async def test_iteration(client: Client, invoke: Invoke) -> None:
+async def test_events_can_be_iterated(client: Client, invoke: Invoke) -> None:
     events = client.events()
     events.on("track", lambda message: None)
     events.on("untrack", lambda message: None)

@@ -49,7 +49,7 @@ def chain(client: Client, *jids: str, **outcome: Any) -> None:
         client.queues["q"].put("K", jid=jid, depends=jids[n - 1 : n], outcome=fields)
 
 
-async def test_outcome_of_a_put(client: Client, invoke: Invoke) -> None:
+async def test_a_put_sends_its_callbacks_and_policies(client: Client, invoke: Invoke) -> None:
     queue = client.queues["q"]
     callback = Callback("f", "callbacks", "Callback", {"n": 1}, {"priority": 3})
     fields = {"success": [CALLBACK], "failure": [callback], "policy": "fail", "policy:a": "skip"}
@@ -129,7 +129,7 @@ async def test_groups_are_listed_in_pages(client: SkewedClient, invoke: Invoke) 
     assert [group.id for group in (await invoke(client.groups.list, 128, 10)).groups] == ["g1", "g0"]
 
 
-async def test_wrong_calls_of_groups(client: Client, invoke: Invoke) -> None:
+async def test_wrong_calls_of_groups_are_refused(client: Client, invoke: Invoke) -> None:
     groups = client.groups
     for call in (groups.close, groups.cancel, groups.retry):
         with pytest.raises(GroupError, match="does not exist"):
@@ -149,7 +149,7 @@ async def test_wrong_calls_of_groups(client: Client, invoke: Invoke) -> None:
         await invoke(groups.open, "h", "", on_failure=["f"])
 
 
-async def test_cancel_of_a_group(client: Client, invoke: Invoke) -> None:
+async def test_a_group_is_canceled_as_a_whole(client: Client, invoke: Invoke) -> None:
     queue = client.queues["q"]
     for name in ("inner", "g"):
         client.groups.open(name, "")
@@ -186,7 +186,7 @@ async def test_cancel_of_a_group_whose_members_others_need(client: Client, invok
     assert states(client, "mnx") == ["waiting", "waiting", "depends"]
 
 
-async def test_cancel_of_a_large_group(client: Client, invoke: Invoke) -> None:
+async def test_a_large_group_is_canceled_in_several_calls(client: Client, invoke: Invoke) -> None:
     client.groups.open("g", "")
     client.queues["q"].put_many(
         {"klass": "K", "jid": f"{n}", "depends": [f"{n - 1}"] if n else [], "outcome": {"group": "g"}}
@@ -197,7 +197,7 @@ async def test_cancel_of_a_large_group(client: Client, invoke: Invoke) -> None:
     assert client.queues["q"].counts().depends == client.queues["q"].length() == 0
 
 
-async def test_retry_of_a_group(client: Client, invoke: Invoke) -> None:
+async def test_failed_members_of_a_group_are_retried(client: Client, invoke: Invoke) -> None:
     client.groups.open("g", "")
     chain(client, "a", "b", group="g")
     chain(client, "c", group="g")
@@ -227,7 +227,7 @@ def tangle(client: Client) -> None:
 
 
 @pytest.mark.parametrize("start", ["a", "b", "d", "body", "side", "g"])
-async def test_graph(client: Client, invoke: Invoke, start: str) -> None:
+async def test_the_graph_of_a_job_contains_all_connected_jobs(client: Client, invoke: Invoke, start: str) -> None:
     tangle(client)
     graph = await invoke(client.jobs.graph, start)
     assert graph.jobs.keys() == {"a", "b", "c", "d", "body", "side"}
@@ -238,7 +238,7 @@ async def test_graph(client: Client, invoke: Invoke, start: str) -> None:
         assert order.index(first) < order.index(second)
 
 
-async def test_limits_of_a_graph(client: Client, invoke: Invoke) -> None:
+async def test_a_graph_that_is_too_large_is_refused(client: Client, invoke: Invoke) -> None:
     tangle(client)
     assert len((await invoke(client.jobs.graph, "a", 6)).jobs) == 6
     for call in (client.jobs.graph, client.cancel_graph, client.retry_graph):
@@ -251,7 +251,7 @@ async def test_limits_of_a_graph(client: Client, invoke: Invoke) -> None:
     assert states(client, ("a", "body")) == ["waiting", "depends"]
 
 
-async def test_cancel_of_a_graph(client: Client, invoke: Invoke) -> None:
+async def test_a_graph_is_canceled_as_a_whole(client: Client, invoke: Invoke) -> None:
     tangle(client)
     run(client, "a")
     running = pop(client.queues["q"])
@@ -262,7 +262,7 @@ async def test_cancel_of_a_graph(client: Client, invoke: Invoke) -> None:
     assert client.queues["q"].counts().depends == 0
 
 
-async def test_cancel_of_a_large_graph(client: Client, invoke: Invoke) -> None:
+async def test_a_large_graph_is_canceled_in_several_calls(client: Client, invoke: Invoke) -> None:
     client.queues["q"].put_many(
         {"klass": "K", "jid": f"{n}", "depends": [f"{n // 2}"] if n > 1 else []} for n in range(1, 300)
     )
@@ -270,7 +270,7 @@ async def test_cancel_of_a_large_graph(client: Client, invoke: Invoke) -> None:
     assert client.queues["q"].counts().depends == client.queues["q"].length() == 0
 
 
-async def test_retry_of_a_graph(client: Client, invoke: Invoke) -> None:
+async def test_failed_jobs_of_a_graph_are_retried(client: Client, invoke: Invoke) -> None:
     tangle(client)
     run(client, "a", "fail")
     run(client, "c", "fail")
@@ -348,7 +348,7 @@ def break_jobs(client: Client, valkey: Redis) -> list[StuckJob]:
     ]
 
 
-async def test_stuck_jobs(client: Client, valkey: Redis, invoke: Invoke) -> None:
+async def test_stuck_jobs_are_listed_with_their_reason(client: Client, valkey: Redis, invoke: Invoke) -> None:
     stuck = break_jobs(client, valkey)
     assert [list(client.stuck()), list(client.stuck("r")), list(client.stuck("none"))] == [stuck, stuck[4:], []]
     assert [job async for job in client.astuck()] == stuck
@@ -358,7 +358,7 @@ async def test_stuck_jobs(client: Client, valkey: Redis, invoke: Invoke) -> None
     assert (await invoke(client.queues["q"].stuck, page.cursor)).jobs == stuck[2:4]
 
 
-async def test_stuck_jobs_of_many_that_wait(client: Client) -> None:
+async def test_stuck_jobs_are_found_among_many_that_wait(client: Client) -> None:
     client.queues["q"].put("K", jid="a")
     client.queues["q"].put_many({"klass": "K", "depends": ["a"]} for _ in range(250))
     client.queues["q"].put("K", jid="loop", depends=["loop"])

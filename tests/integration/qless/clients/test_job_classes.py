@@ -99,7 +99,7 @@ async def test_functions_that_run_jobs_in_asyncio() -> None:
         ("", NotAllowed, "outside the modules from which"),
     ],
 )
-async def test_what_is_refused(name: str, kind: type[Exception], message: str) -> None:
+async def test_names_that_are_not_jobs_are_refused(name: str, kind: type[Exception], message: str) -> None:
     job = job_of(f"{HERE}.{name}")
     with pytest.raises(kind, match=message):
         job.perform()
@@ -121,7 +121,9 @@ def test_nothing_is_imported_for_a_name_that_is_not_allowed(tmp_path: Path, monk
     assert "never_imported" not in sys.modules
 
 
-def test_modules_of_apps_and_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+def test_apps_and_packages_offer_the_jobs_of_their_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
     app = tmp_path / "own_app"
     (app / "jobs").mkdir(parents=True)
     (app / "__init__.py").touch()
@@ -185,7 +187,7 @@ def test_a_class_is_put_under_the_name_by_which_it_is_found() -> None:
 
 
 @pytest.mark.redis
-async def test_from_put_to_result(client: Client, invoke: Invoke) -> None:
+async def test_a_function_is_put_found_and_run(client: Client, invoke: Invoke) -> None:
     await invoke(client.queues["q"].put, sample_jobs.double, 21)
     job = await invoke(client.queues["q"].pop)
     await invoke(job.complete, result=function_of(find(job.klass), "q")(job))

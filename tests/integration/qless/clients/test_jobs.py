@@ -52,7 +52,7 @@ async def test_a_job_is_put_as_every_client_puts_it(client: Client, valkey: Redi
     }
 
 
-async def test_options_of_a_put(client: Client, valkey: Redis, invoke: Invoke) -> None:
+async def test_a_put_sends_its_options(client: Client, valkey: Redis, invoke: Invoke) -> None:
     queue = client.queues["q"]
     await invoke(queue.put, "K", jid="first")
     options = {"jid": "j", "priority": 3, "tags": ["a", "b"], "retries": 2, "depends": ["first"], "delay": 60}
@@ -85,7 +85,7 @@ async def test_a_job_carries_the_current_txid(client: Client, invoke: Invoke) ->
     assert client.jobs.get(bare).txid is None  # type: ignore[union-attr]
 
 
-async def test_the_life_of_a_job(client: SkewedClient, invoke: Invoke) -> None:
+async def test_a_job_goes_from_put_to_complete_with_all_its_fields(client: SkewedClient, invoke: Invoke) -> None:
     queue = client.queues["q"]
     jid = await invoke(queue.put, "K", {"n": [1, 2.5, None]}, tags=["a"])
     job = await invoke(queue.pop)
@@ -154,7 +154,7 @@ async def test_data_that_were_not_accessed_keep_their_text(client: Client, valke
     assert kept(valkey, "j")["data"] == text
 
 
-async def test_a_failed_job(client: Client, invoke: Invoke) -> None:
+async def test_a_failed_job_is_listed_and_can_be_unfailed(client: Client, invoke: Invoke) -> None:
     queue = client.queues["q"]
     jid = await invoke(queue.put, "K")
     assert await invoke((await invoke(queue.pop)).fail, "broken", "it broke") == jid
@@ -247,7 +247,7 @@ async def test_changes_that_are_possible_in_any_state(client: Client, invoke: In
     assert (await invoke(queue.peek)).jid == "j"
 
 
-async def test_what_is_refused(client: Client, valkey_url: str, invoke: Invoke) -> None:
+async def test_changes_that_a_state_does_not_allow_are_refused(client: Client, valkey_url: str, invoke: Invoke) -> None:
     queue = client.queues["q"]
     other_client = Client(valkey_url, worker_name="other")
     await invoke(queue.put, "K", jid="j")
@@ -295,7 +295,7 @@ async def test_jobs_that_depend_are_canceled_together(client: Client, invoke: In
     assert await invoke(client.jobs.multiget, "a", "b") == []
 
 
-async def test_hooks(client: Client, invoke: Invoke) -> None:
+async def test_hooks_run_before_and_after_each_end(client: Client, invoke: Invoke) -> None:
     queue = client.queues["q"]
     for what, args in (
         ("complete", ()),
@@ -346,7 +346,7 @@ async def test_a_hook_that_is_a_coroutine_function_is_for_asyncio(client: Client
     assert jids == [first.jid]
 
 
-async def test_a_mock_job(client: Client) -> None:
+async def test_a_job_can_be_built_without_a_server(client: Client) -> None:
     job = Job.build(client, "K", data={"n": 1}, tags=["a"])
     assert (job.worker_name, job.queue_name, job.state, job.original_retries) == (
         *("mock_worker", "mock_queue", "running", 5),

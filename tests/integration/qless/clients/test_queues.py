@@ -84,7 +84,7 @@ async def test_unknown_options_are_refused(client: Client, invoke: Invoke) -> No
     assert await invoke(queue.length) == 0
 
 
-async def test_counts_lengths_and_lists(client: SkewedClient, invoke: Invoke) -> None:
+async def test_a_queue_counts_and_lists_its_jobs_by_state(client: SkewedClient, invoke: Invoke) -> None:
     queue = client.queues["q"]
     for jid in "abc":
         await invoke(queue.put, "K", jid=jid)
@@ -120,7 +120,7 @@ async def test_the_time_when_a_queue_is_due(client: Client, invoke: Invoke) -> N
     assert await invoke(queue.due) == pytest.approx(time.time() + 60, abs=20)
 
 
-async def test_statistics(client: SkewedClient, invoke: Invoke) -> None:
+async def test_statistics_count_runs_and_waits(client: SkewedClient, invoke: Invoke) -> None:
     queue = client.queues["q"]
     await invoke(queue.put, "K")
     job = await invoke(queue.pop)
@@ -132,7 +132,7 @@ async def test_statistics(client: SkewedClient, invoke: Invoke) -> None:
     assert sum((await invoke(queue.throughput)).hours) == 1
 
 
-async def test_latency(client: Client, invoke: Invoke) -> None:
+async def test_latency_is_the_age_of_the_oldest_waiting_job(client: Client, invoke: Invoke) -> None:
     queue = client.queues["q"]
     assert await invoke(queue.latency) is None
     await invoke(queue.put, "K")
@@ -182,7 +182,7 @@ async def test_a_queue_is_forgotten_once_it_is_empty(client: Client, invoke: Inv
     assert await invoke(client.queues.counts) == []
 
 
-async def test_options(client: Client, invoke: Invoke) -> None:
+async def test_options_are_read_set_and_unset(client: Client, invoke: Invoke) -> None:
     config, queue = client.config, client.queues["q"]
     assert (await invoke(config.get, "heartbeat"), await invoke(config.get, "nothing", 7)) == (60, 7)
     for value, expected in (
@@ -218,7 +218,7 @@ async def test_options(client: Client, invoke: Invoke) -> None:
     assert (await invoke(queue.pop)).ttl() <= 5
 
 
-async def test_workers(client: Client, invoke: Invoke) -> None:
+async def test_workers_are_listed_and_deregistered(client: Client, invoke: Invoke) -> None:
     await invoke(client.queues["q"].put, "K", jid="j")
     await invoke(client.queues["q"].pop)
     (counts,) = await invoke(client.workers.counts)
@@ -231,7 +231,7 @@ async def test_workers(client: Client, invoke: Invoke) -> None:
     assert await invoke(client.workers.counts) == []
 
 
-async def test_tags_tracked_and_tagged(client: Client, invoke: Invoke) -> None:
+async def test_tagged_and_tracked_jobs_are_listed(client: Client, invoke: Invoke) -> None:
     jids = await invoke(
         client.queues["q"].put_many,
         [{"klass": "K", "jid": jid, "tags": tags} for jid, tags in (("1", ["a", "b"]), ("2", ["a"]))],
@@ -250,7 +250,7 @@ async def test_tags_tracked_and_tagged(client: Client, invoke: Invoke) -> None:
     assert await invoke(client.tags) == []
 
 
-async def test_a_search(client: Client, invoke: Invoke) -> None:
+async def test_a_search_continues_with_its_cursor(client: Client, invoke: Invoke) -> None:
     jids = await invoke(client.queues["q"].put_many, [{"klass": "KL"[n % 2], "priority": -n} for n in range(6)])
     page = await invoke(client.jobs.search, klass="K", count=2)
     assert page.jobs == [jids[4], jids[2]]
@@ -271,7 +271,7 @@ async def test_lookups_of_missing_objects_return_nothing(client: Client, invoke:
     assert await invoke(client.jobs.result, "nobody") is None
 
 
-async def test_a_recurring_job(client: Client, valkey: Redis, invoke: Invoke) -> None:
+async def test_a_recurring_job_is_created_changed_and_canceled(client: Client, valkey: Redis, invoke: Invoke) -> None:
     queue = client.queues["q"]
     options = {"jid": "r", "priority": 2, "tags": ["a"], "backlog": 3, "offset": 60}
     assert await invoke(queue.recur, "K", {"n": 1}, 90, **options) == "r"
@@ -335,7 +335,7 @@ async def test_a_paused_recurring_job_spawns_nothing(client: SkewedClient, invok
             await invoke(change)
 
 
-async def test_many_calls_at_once(client: Client, invoke: Invoke) -> None:
+async def test_call_many_returns_a_reply_or_an_error_for_each_request(client: Client, invoke: Invoke) -> None:
     await invoke(client.queues["q"].put, "K", jid="j")
     requests = [("length", "q"), ("nonsense",), ("get", "j"), ("complete", "j", "w", "q", "{}"), ("length", "q")]
     length, unknown, job, refused, length_after = await invoke(client.call_many, requests)

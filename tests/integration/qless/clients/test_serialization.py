@@ -85,7 +85,7 @@ class Point:
         (None, "null"),
     ],
 )
-def test_values_of_python(value: Any, text: str) -> None:
+def test_python_values_become_json(value: Any, text: str) -> None:
     assert encode(value).decode() == text
 
 
@@ -117,7 +117,7 @@ def test_errors_of_data_that_are_not_json_name_the_type(value: Any, message: str
 
 @pytest.mark.redis
 @pytest.mark.parametrize("text", HOSTILE)
-async def test_hostile_names(client: Client, invoke: Invoke, text: str) -> None:
+async def test_hostile_names_come_back_unchanged(client: Client, invoke: Invoke, text: str) -> None:
     queue = client.queues[f"q{text}"]
     client.worker_name = f"w{text}"
     jid = await invoke(queue.put, f"K{text}", {text: text}, jid=f"j{text}", tags=[text, "x"])

@@ -19,7 +19,7 @@ from tests.integration.qless.conftest import NOW, Core, CoreError, Events
 pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 
-def test_put_many(core: Core, events: Any) -> None:
+def test_put_many_puts_jobs_with_their_options(core: Core, events: Any) -> None:
     core.put("old", queue="p", tags=["x"], priority=4)
     events()
     options = {"priority": 2, "tags": ["a"], "retries": 1, "depends": ["j1"], "txid": "t1"}
@@ -161,7 +161,7 @@ def test_txid_is_a_field_that_other_clients_never_see(core: Core) -> None:
     assert core.get("b")["txid"] == core.hash("j:b")["txid"] == "0123"
 
 
-def test_search(core: Core) -> None:
+def test_search_filters_and_continues_with_its_cursor(core: Core) -> None:
     for number in range(4):
         core("put", "w", "q", f"w{number}", f"K{number % 2}", "{}", 0)
         core("put", "w", "p", f"p{number}", f"K{number % 2}", "{}", 60)

@@ -76,7 +76,7 @@ def test_reads_move_due_jobs(core: Core, look: list[Any]) -> None:
     assert core.get()["state"] == "waiting"
 
 
-def test_fail_and_unfail(core: Core) -> None:
+def test_failed_jobs_are_listed_and_unfailed_oldest_first(core: Core) -> None:
     core.now += 0.75
     for number in range(3):
         core.put(f"j{number}", retries=1)
@@ -104,7 +104,7 @@ def test_fail_and_unfail(core: Core) -> None:
     assert "p" not in core.zset("queues")
 
 
-def test_timeout(core: Core) -> None:
+def test_timeout_takes_jobs_from_their_workers(core: Core) -> None:
     core.put("a", priority=99)
     core.put("b")
     core.put("c")
@@ -121,7 +121,7 @@ def test_timeout(core: Core) -> None:
     assert core.popped("v") == ["b"]
 
 
-def test_cancel(core: Core) -> None:
+def test_cancel_removes_a_job_from_every_key(core: Core) -> None:
     core.put("run", tags=["x"])
     core.popped()
     core.put("wait")
@@ -147,7 +147,7 @@ def test_cancel(core: Core) -> None:
     assert (core.stats()["failed"], core.stats()["failures"]) == (0, 1)
 
 
-def test_tags(core: Core) -> None:
+def test_tags_are_added_removed_and_counted(core: Core) -> None:
     core.put(tags=["a", "b"])
     core.now += 1
     core.put("k", tags=["b"])
@@ -211,7 +211,7 @@ def test_numbers_keep_their_digits(core: Core) -> None:
     assert core.zset("q:q-locks") == {"j": core.now + 60}
 
 
-def test_config(core: Core) -> None:
+def test_options_are_set_and_unset(core: Core) -> None:
     defaults = {
         **{"application": "qless", "heartbeat": 60, "grace-period": 10, "jobs-history": 604800},
         **{"jobs-history-count": 50000, "stats-history": 30, "histogram-history": 7},

@@ -101,7 +101,7 @@ def test_empty_and_many_fields(core: Core) -> None:
 
 
 @pytest.mark.parametrize("jid", ["a b", 'say "hi"', "é\U0001f600", "a:b:c", "policy", "o:j", "\\", "x-y-1"])
-def test_any_jid(core: Core, jid: str) -> None:
+def test_any_jid_may_have_callbacks_and_groups(core: Core, jid: str) -> None:
     core("group.open", "g", 'the "name"')
     core.put(jid, outcome=outcome(group="g", complete=[callback(jid)]))
     core.put("waits", depends=[jid], outcome=outcome(policy="wait", **{f"policy:{jid}": "fail"}))
@@ -229,7 +229,7 @@ def test_any_life_of_complete_jobs(core: Core, life: str) -> None:
 
 @pytest.mark.parametrize("limit", [0, 1, 2, 3])
 @pytest.mark.parametrize("fixes", ["none", "shared", "all"])
-def test_cut_histories(core: Core, limit: int, fixes: str) -> None:
+def test_ends_count_although_the_history_is_cut(core: Core, limit: int, fixes: str) -> None:
     core.config(max_job_history=limit, fixes=fixes)
     core.put(outcome=outcome(success=[callback("s")], failure=[callback("f")]))
     for _ in range(3):

@@ -32,7 +32,7 @@ def test_a_recurring_job_in_its_keys(core: Core) -> None:
     assert core.json("recur.get", "r")["retries"] == 0
 
 
-def test_children(core: Core) -> None:
+def test_a_recurring_job_spawns_jobs_in_step_with_its_interval(core: Core) -> None:
     core.config(heartbeat=1000)
     core.now += 0.75
     recur(core, tags=["x"], priority=2, retries=3)
@@ -53,7 +53,7 @@ def test_children(core: Core) -> None:
 @pytest.mark.parametrize(
     ("backlog", "late", "spawned"), [(0, 100, 11), (1, 100, 2), (1, 105, 1), (5, 100, 6), (5, 105, 5), (20, 105, 11)]
 )
-def test_backlog(core: Core, backlog: int, late: int, spawned: int) -> None:
+def test_a_late_recurring_job_spawns_at_most_its_backlog(core: Core, backlog: int, late: int, spawned: int) -> None:
     """At most the backlog and one more, the latest."""
     recur(core, 10, backlog=backlog)
     core.now += late
@@ -62,7 +62,7 @@ def test_backlog(core: Core, backlog: int, late: int, spawned: int) -> None:
     assert jobs[-1]["history"][0]["when"] == NOW + 100
 
 
-def test_recur_update(core: Core) -> None:
+def test_a_recurring_job_can_be_changed(core: Core) -> None:
     recur(core, 60, 60, tags=["x"])
     assert core("recur.update", "r", "interval", 100) == 1
     assert core.zset("q:q-recur") == {"r": NOW + 100}

@@ -57,7 +57,7 @@ def warnings() -> list[str]:
     return [finding.message for _, finding in health.run(["jobs"]) if finding.subject == f"recurring {JID}"]
 
 
-def test_a_task_that_is_there_is_none_of_them(deploy: Deploy) -> None:
+def test_a_task_that_exists_is_not_abandoned(deploy: Deploy) -> None:
     deploy(EVERY, "mail")
     later()
     row = command().splitlines()[1].split()
@@ -67,7 +67,7 @@ def test_a_task_that_is_there_is_none_of_them(deploy: Deploy) -> None:
     assert warnings() == []
 
 
-def test_a_task_that_was_removed(deploy: Deploy) -> None:
+def test_the_recurring_job_of_a_removed_task_is_canceled_on_request(deploy: Deploy) -> None:
     deploy(EVERY, "mail")
     deploy("", "mail")  # of the new code
     later(ABANDONED_SECONDS - 60)
@@ -114,7 +114,7 @@ def test_old_workers_keep_it_while_they_run(deploy: Deploy) -> None:
         (None, "the task no longer exists"),
     ],
 )
-def test_what_else_may_become_of_a_task(deploy: Deploy, code: str | None, fault: str) -> None:
+def test_a_task_that_is_not_periodic_any_more_is_abandoned(deploy: Deploy, code: str | None, fault: str) -> None:
     deploy(EVERY, "mail")
     deploy(code, "mail")
     assert exists()
@@ -126,7 +126,7 @@ def test_what_else_may_become_of_a_task(deploy: Deploy, code: str | None, fault:
     assert not exists()
 
 
-def test_its_module_is_allowed_no_longer(deploy: Deploy, site: Any) -> None:
+def test_a_task_whose_module_is_no_longer_allowed_is_abandoned(deploy: Deploy, site: Any) -> None:
     deploy(EVERY, "mail")
     later()
     change_settings(site, MODULES=[])
@@ -134,7 +134,7 @@ def test_its_module_is_allowed_no_longer(deploy: Deploy, site: Any) -> None:
     assert not exists()
 
 
-def test_another_queue(deploy: Deploy) -> None:
+def test_a_recurring_job_follows_its_task_to_another_queue(deploy: Deploy) -> None:
     """It moves with the first worker of the new queue; before that it is not abandoned."""
     deploy(EVERY, "mail")
     deploy(TASK.format('queue="post", every=300'), "mail")
@@ -147,7 +147,7 @@ def test_another_queue(deploy: Deploy) -> None:
     assert command("--prune") == "Nothing to cancel.\n"
 
 
-def test_a_queue_that_nobody_serves(deploy: Deploy) -> None:
+def test_recurring_jobs_of_a_queue_that_nobody_serves_are_kept(deploy: Deploy) -> None:
     """Its jobs are not declared again, and neither they nor the notes of other queues are touched."""
     deploy(EVERY, "mail")
     later()
@@ -217,7 +217,7 @@ def test_what_a_person_has_changed_a_worker_declares_again(deploy: Deploy) -> No
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
-def test_both_protocols(deploy: Deploy, valkey_url: str, protocol: int) -> None:
+def test_declarations_are_read_with_both_protocols(deploy: Deploy, valkey_url: str, protocol: int) -> None:
     deploy(EVERY, "mail")
     with closing(Client(f"{valkey_url}?protocol={protocol}")) as protocol_client:
         (declared,) = of_tasks(protocol_client)
@@ -225,7 +225,7 @@ def test_both_protocols(deploy: Deploy, valkey_url: str, protocol: int) -> None:
     assert 0 <= declared.ago < 60
 
 
-def test_a_worker_whose_clock_is_ahead(deploy: Deploy) -> None:
+def test_a_declaration_from_the_future_counts_as_new(deploy: Deploy) -> None:
     deploy(EVERY, "mail")
     later(-3600)
     deploy("")
@@ -239,7 +239,7 @@ def test_texts_of_others_do_not_steer_the_terminal(site: Any) -> None:
     assert len(command().splitlines()) == 2
 
 
-def test_what_the_command_refuses(site: Any) -> None:
+def test_the_command_refuses_wrong_options_and_reports_outages(site: Any) -> None:
     with pytest.raises(CommandError, match="needs --prune"):
         command("--dry-run")
     change_settings(site, URL="redis://127.0.0.1:1")

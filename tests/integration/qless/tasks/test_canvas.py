@@ -1,4 +1,4 @@
-"""Chains and groups, also with a member that fails."""
+"""Chains, also with a step that fails, and groups as steps of chains."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from resty_django.qless import AsyncResult, TaskFailed, chain, chord, client, gr
 from tests.integration.qless.conftest import LONG
 from tests.integration.qless.tasks import examples
 from tests.integration.qless.tasks.examples import aadd, add, fails, note, silent, total
-from tests.integration.qless.worker.conftest import InProcessWorker, StartInProcess, wait_for
+from tests.integration.qless.worker.conftest import InProcessWorker, StartInProcess
 
 pytestmark = pytest.mark.redis
 
@@ -24,12 +24,12 @@ def test_a_chain_hands_results_on(running: InProcessWorker) -> None:
     assert result.parent.parent.get(LONG) == 3
 
 
-async def test_a_chain_of_asyncio(running: InProcessWorker) -> None:
+async def test_a_chain_can_be_put_in_asyncio(running: InProcessWorker) -> None:
     result = await (add.s(1, 2) | note.si("x", word="y") | note.s()).adelay()
     assert await result.aget(LONG) == [["x", {"word": "y"}], {}]
 
 
-async def test_groups_in_chains(running: InProcessWorker) -> None:
+async def test_groups_may_be_steps_of_chains(running: InProcessWorker) -> None:
     result = chord([add.s(1, 1), chain(add.s(2, 2), add.s(1)), aadd.s(5)], total.s(extra=100)).delay()
     assert result.get(LONG) == 2 + 5 + 6 + 100
     spread = chain(add.s(1, 1), group(add.s(10), add.s(20)), group(total.s(), total.s(1)), total.s()).delay()
@@ -37,7 +37,7 @@ async def test_groups_in_chains(running: InProcessWorker) -> None:
     assert await group(add.s(1), add.s(2)).apply_async().aget(LONG) == [2, 3]
 
 
-def test_options_of_signatures(site: Any) -> None:
+def test_signatures_have_their_own_options(site: Any) -> None:
     result = (add.s(1).set(queue="p", priority=4) | add.signature((2,), queue="r", tags=["t"])).delay()
     first, second = result.parent.job(), result.job()
     assert (first.queue_name, first.priority, first.state) == ("p", 4, "waiting")
@@ -58,7 +58,7 @@ def test_arguments_are_checked_with_the_result_that_comes(site: Any) -> None:
     assert client.queues["q"].counts().waiting == 0
 
 
-def test_a_failing_member_of_a_chain(running: InProcessWorker) -> None:
+def test_a_failed_step_fails_the_rest_until_it_is_retried(running: InProcessWorker) -> None:
     """The steps after it fail at once with its reason, and continue once it has been retried and succeeds."""
     result = chain(add.s(1), fails.si("broken"), add.si(1), note.s()).delay()
     with pytest.raises(TaskFailed, match="ValueError: broken") as caught:
@@ -74,21 +74,7 @@ def test_a_failing_member_of_a_chain(running: InProcessWorker) -> None:
     assert result.get(LONG) == [2, {}]
 
 
-def test_a_failing_member_of_a_group(running: InProcessWorker) -> None:
-    result = chord([add.s(1), fails.s("one of three"), add.s(2)], note.si("all")).delay()
-    with pytest.raises(TaskFailed, match="one of three"):
-        result.get(LONG)
-    wait_for(lambda: result.parent.completed_count() == 2)
-    assert (result.parent.failed(), result.parent.ready(), result.state) == (True, True, "FAILURE")
-    assert result.parent.progress == (2, 1, 0, 0, 0, 3)
-    with pytest.raises(TaskFailed, match="one of three"):
-        result.parent.get(LONG)
-    examples.GO.set()
-    client.unfail_all()
-    assert result.get(LONG) == ["all", {}]
-
-
-def test_a_result_that_is_gone(site: Any, start_worker: StartInProcess, valkey: Any) -> None:
+def test_a_step_fails_if_the_result_before_it_is_gone(site: Any, start_worker: StartInProcess, valkey: Any) -> None:
     worker = start_worker()
     first = add.delay(1)
     assert first.get(LONG) == 2
@@ -99,7 +85,7 @@ def test_a_result_that_is_gone(site: Any, start_worker: StartInProcess, valkey: 
     assert worker.client is not None
 
 
-def test_all_of_it_is_put_in_one_round_trip_or_nothing_is_lost(site: Any) -> None:
+def test_a_chain_puts_one_job_that_waits_and_the_rest_behind_it(site: Any) -> None:
     result = chain(add.s(1), group(add.s(n) for n in range(20)), total.s()).delay()
     counts = client.queues["q"].counts()
     assert (counts.waiting, counts.depends) == (1, 21)

@@ -126,7 +126,7 @@ def test_enqueue_of_sync_code(examples: Any, start_worker: StartInProcess) -> No
     assert examples.add.get_result(result.id).return_value == 5
 
 
-def test_defer_and_priority(examples: Any) -> None:
+def test_a_task_may_be_deferred_and_have_a_priority(examples: Any) -> None:
     at = timezone.now() + timedelta(seconds=600)
     result = examples.add.using(run_after=at, priority=7).enqueue(1)
     job = job_of(client, result.id)
@@ -137,14 +137,14 @@ def test_defer_and_priority(examples: Any) -> None:
     assert abs(stored.task.run_after - at) < timedelta(milliseconds=1)
 
 
-def test_contexts(examples: Any, start_worker: StartInProcess) -> None:
+def test_a_task_gets_its_context(examples: Any, start_worker: StartInProcess) -> None:
     result, async_result = examples.attempt.enqueue("x"), examples.aattempt.enqueue()
     name = start_worker().client.worker_name
     assert finished(result).return_value == ["x", 1, result.id, "RUNNING", [name], 1]
     assert finished(async_result).return_value == 1
 
 
-def test_failure(examples: Any, start_worker: StartInProcess) -> None:
+def test_a_failed_task_has_its_error(examples: Any, start_worker: StartInProcess) -> None:
     result = examples.fails.enqueue()
     start_worker()
     finished(result)
@@ -168,7 +168,7 @@ def test_arguments_and_results_must_be_json(examples: Any, start_worker: StartIn
 
 
 @pytest.mark.parametrize("name", ["third_time", "athird_time"])
-def test_retries(examples: Any, start_worker: StartInProcess, name: str) -> None:
+def test_a_failed_task_is_retried(examples: Any, start_worker: StartInProcess, name: str) -> None:
     task = getattr(examples, name)
     fine, lost = task.enqueue(3), task.enqueue(9)
     start_worker()
@@ -196,7 +196,7 @@ def test_a_task_whose_workers_died(examples: Any, valkey_url: str) -> None:
     assert stored.finished_at is not None
 
 
-def test_missing_results(examples: Any, start_worker: StartInProcess, valkey: Any) -> None:
+def test_missing_and_mismatched_results_are_refused(examples: Any, start_worker: StartInProcess, valkey: Any) -> None:
     Gone = compat.TaskResultDoesNotExist
     client.queues["q"].put("some.Klass", {}, jid="other")
     result = examples.add.enqueue(1)
@@ -240,7 +240,7 @@ def test_awaitables_are_awaited_and_generators_are_refused(examples: Any, start_
         examples.task(queue_name="q")(examples.rows.func.__wrapped__)
 
 
-def test_signals(examples: Any, start_worker: StartInProcess) -> None:
+def test_signals_are_sent_for_each_change_of_state(examples: Any, start_worker: StartInProcess) -> None:
     with events_heard("task_enqueued", "task_started", "task_finished") as events:
         result, failing, retried = examples.add.enqueue(1), examples.fails.enqueue(), examples.third_time.enqueue(2)
         start_worker()
@@ -293,13 +293,13 @@ def test_the_txid_goes_with_it(examples: Any, start_worker: StartInProcess) -> N
 
 
 @pytest.mark.parametrize("options", [{"RETRIES": -1}, {"RETRIES": "3"}, {"RETRIES": 1.5}, {"BACKOFF": float("nan")}])
-def test_options_out_of_range(examples: Any, settings: Any, options: dict[str, Any]) -> None:
+def test_options_out_of_range_are_refused(examples: Any, settings: Any, options: dict[str, Any]) -> None:
     settings.TASKS = {"default": {"BACKEND": BACKEND, "QUEUES": ["q"], "OPTIONS": options}}
     with pytest.raises((TypeError, ValueError), match=r"^TASKS\['default'\] OPTIONS: (retries|backoff)= must be a"):
         examples.add.enqueue(1)
 
 
-def test_checks(settings: Any) -> None:
+def test_system_checks_find_wrong_options(settings: Any) -> None:
     settings.TASKS = {"default": {"BACKEND": BACKEND, "OPTIONS": {"RETRY": 1}}}
     settings.INSTALLED_APPS = [app for app in settings.INSTALLED_APPS if app != "resty_django.qless"]
     backend = compat.task_backends["default"]

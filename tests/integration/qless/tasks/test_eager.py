@@ -17,7 +17,6 @@ from resty_django.qless import (
     chain,
     chord,
     group,
-    task,
 )
 from resty_django.qless.outcomes import JobTimeout
 from resty_django.qless.tasks import eager
@@ -100,7 +99,7 @@ def test_retries_come_at_once() -> None:
         examples.picky.delay()
 
 
-def test_chains_and_groups() -> None:
+def test_chains_and_chords_run_where_they_are_put() -> None:
     assert chain(add.s(1), add.s(2), note.si("x")).delay().get() == ["x", {}]
     assert chord([add.s(1), add.s(2)], total.s()).delay().get() == 5
     with pytest.raises(ValueError, match="stop"):
@@ -115,7 +114,7 @@ def test_the_txid_is_the_one_of_the_caller() -> None:
 
 
 @pytest.mark.django_db
-def test_on_commit(django_capture_on_commit_callbacks: Any) -> None:
+def test_a_task_on_commit_runs_at_the_commit(django_capture_on_commit_callbacks: Any) -> None:
     with django_capture_on_commit_callbacks(execute=True), transaction.atomic():
         result = add.delay_on_commit(1, 2)
         assert result.id not in eager.outcomes
@@ -128,14 +127,7 @@ def test_the_latest_outcomes_are_remembered(monkeypatch: pytest.MonkeyPatch) -> 
     assert [result.id in eager.outcomes for result in results] == [False, False, True, True, True]
 
 
-def test_a_nested_function_is_refused() -> None:
-    def inner() -> None: ...
-
-    with pytest.raises(TypeError, match="top level of a module"):
-        task(inner)
-
-
-def test_callbacks() -> None:
+def test_callbacks_run_after_their_task() -> None:
     result = add.apply_async((1, 2), on_success=report, link=note.s("x"), on_failure=report, on_complete=note.si("y"))
     outcome = TaskOutcome(result.id, add.name, "complete", 3)
     assert [(outcome,), [3, "x", {}], ["y", {}]] == examples.TRAIL
@@ -163,7 +155,7 @@ def test_failures_follow_the_policies() -> None:
     assert outcome.failure_group == "q-DependencyFailed"
 
 
-def test_groups() -> None:
+def test_groups_run_their_members_and_callbacks() -> None:
     result = group([add.s(1), add.s(2)], name="two", on_success=report).delay()
     assert (result.get(), result.state, result.name, result.progress) == ([2, 3], "SUCCESS", "two", (2, 0, 0, 0, 0, 2))
     assert [(GroupOutcome(result.id, "two", "complete", 2, 2),)] == examples.TRAIL
@@ -182,7 +174,7 @@ def test_groups() -> None:
         chord([fails.s("of the header"), add.s(1)], note.s()).delay()
 
 
-async def test_groups_of_asyncio() -> None:
+async def test_groups_run_in_asyncio() -> None:
     result = await chord([aadd.s(1), add.s(2)], total.s()).aapply_async(on_success=report)
     assert await result.aget() == 5
     assert await result.parent.aget() == [2, 3]

@@ -74,7 +74,7 @@ def test_what_a_group_sends(site: Any, valkey: Any) -> None:
     assert valkey.zcard("ql:open-groups") == 0
 
 
-def test_empty_groups(running: InProcessWorker) -> None:
+def test_an_empty_group_succeeds_at_once(running: InProcessWorker) -> None:
     result = group([], on_success=report).delay()
     assert (result.get(LONG), result.state, len(result)) == ([], "SUCCESS", 0)
     assert list(result.iter_native(LONG)) == []
@@ -85,7 +85,7 @@ def test_empty_groups(running: InProcessWorker) -> None:
     assert examples.TRAIL[1:] == [["first", {}]]
 
 
-def test_a_failing_member(running: InProcessWorker) -> None:
+def test_a_failed_member_fails_the_group(running: InProcessWorker) -> None:
     result = group(add.s(1), fails.s("one"), on_failure=report, on_success=note).delay()
     with pytest.raises(TaskFailed, match="ValueError: one") as caught:
         result.get(LONG)
@@ -103,7 +103,7 @@ def test_a_failing_member(running: InProcessWorker) -> None:
     assert result.get(LONG) == [2, None]
 
 
-def test_policies_of_a_group(running: InProcessWorker) -> None:
+def test_a_group_may_skip_or_release_its_body(running: InProcessWorker) -> None:
     skipping = (group(add.s(1), fails.s(), if_failed="skip") | note.s()).delay()
     assert (skipping.get(LONG), skipping.state) == (None, "SKIPPED")
     for body in (
@@ -122,7 +122,7 @@ def test_a_link_of_a_group_gets_the_results(running: InProcessWorker) -> None:
         group([silent.s()], link=note.s()).delay()
 
 
-def test_unique_members(running: InProcessWorker) -> None:
+def test_a_group_may_contain_a_unique_task_twice(running: InProcessWorker) -> None:
     result = group(once_an_order.s(1, "a"), once_an_order.s(1, "b"), once_an_order.s(2, "c")).delay()
     assert result.get(LONG)[2] == "c"
     assert (result.progress.total, result.progress.done) == (3, 3)
@@ -130,7 +130,7 @@ def test_unique_members(running: InProcessWorker) -> None:
     assert len(dict(result.iter_native(LONG))) == 2
 
 
-def test_canceled_members(running: InProcessWorker) -> None:
+def test_a_canceled_member_ends_the_group(running: InProcessWorker) -> None:
     result = group(add.s(1), add.s(2).set(countdown=60)).delay()
     wait_for(lambda: result.completed_count() == 1)
     assert result.state == "STARTED"
@@ -172,14 +172,14 @@ def test_a_member_fails_before_the_body_is_enqueued(running: InProcessWorker, mo
     assert result.parent.parent.progress == (1, 1, 0, 0, 0, 2)
 
 
-def test_unknown_groups(site: Any) -> None:
+def test_an_unknown_group_is_gone(site: Any) -> None:
     unknown = GroupResult("unknown")
     assert (unknown.state, unknown.progress.total, unknown.name, len(unknown)) == ("GONE", 0, "", 0)
     with pytest.raises(NoSuchJob, match="The group unknown does not exist"):
         unknown.get()
 
 
-def test_a_group_whose_client_dies(site: Any, running: InProcessWorker) -> None:
+def test_a_group_that_is_not_closed_within_an_hour_fails(site: Any, running: InProcessWorker) -> None:
     """The core fails a group that is not closed within an hour."""
     client.call("group.open", "left", "")
     client.call("put", "w", "q", "member", add.name, '{"args":[1],"kwargs":{}}', 0, "outcome", '{"group":"left"}')
@@ -196,7 +196,7 @@ def test_a_group_whose_client_dies(site: Any, running: InProcessWorker) -> None:
         result.get(LONG)
 
 
-def test_thousands_of_members(running: InProcessWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_may_have_thousands_of_members(running: InProcessWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graph, "MEMBERS_PER_CALL", 700)
     result = chord([add.s(n, 0) for n in range(3000)], total.s()).delay()
     assert result.get(600) == sum(range(3000))
@@ -223,7 +223,7 @@ def test_a_group_is_retried(running: InProcessWorker) -> None:
     assert result.get(LONG) == [[2, 3], {}]
 
 
-def test_graphs(running: InProcessWorker) -> None:
+def test_graphs_are_retried_and_revoked_as_a_whole(running: InProcessWorker) -> None:
     result = chain(add.s(1), group(fails.si(), add.s(2)), note.s(), note.s("end")).delay()
     with pytest.raises(TaskFailed):
         result.get(LONG)

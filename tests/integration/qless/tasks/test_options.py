@@ -96,7 +96,7 @@ PLACES: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
     "requeue": (PUT, lambda **options: _popped().requeue("q", **options)),
     "priority": (("priority",), lambda priority: _popped().set_priority(priority)),
     "Timeout": (("timeout",), lambda timeout: Timeout(timeout)),
-    "Retry": (("delay",), lambda delay: Retry(OSError, delay=delay)),
+    "Retry": (("backoff",), lambda backoff: Retry(OSError, backoff=backoff)),
 }
 
 
@@ -137,8 +137,6 @@ def test_wrong_values_are_refused_and_nothing_is_put(place: str, jobs: Callable[
 def test_the_hint_says_how_to_write_one_tag(site: Any) -> None:
     with pytest.raises(TypeError, match=r"Write tags=\['abc'\]"):
         examples.add.apply_async((1,), tags="abc")
-    with pytest.raises(InvalidArgument, match="retries="):
-        examples.add.apply_async((1,), retries=-1)
 
 
 async def test_depends_takes_what_has_an_id_one_or_several(site: Any, invoke: Invoke) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
 
 from resty_django import health
@@ -35,14 +35,14 @@ def times(cron: str, after: datetime, count: int) -> list[str]:
     return [datetime.fromtimestamp(moment, after.tzinfo).strftime("%m-%d %H:%M%z") for moment in moments]
 
 
-def test_plain_times() -> None:
+def test_cron_expressions_have_their_next_times() -> None:
     assert times("*/20 * * * *", datetime(2026, 1, 31, 23, 30, tzinfo=UTC), 3) == [
         *("01-31 23:40+0000", "02-01 00:00+0000", "02-01 00:20+0000"),
     ]
     assert times("0 9 * * MON-FRI", datetime(2026, 3, 6, 10, tzinfo=UTC), 2) == ["03-09 09:00+0000", "03-10 09:00+0000"]
 
 
-def test_daylight_saving_begins() -> None:
+def test_times_in_the_hour_that_is_left_out_come_at_its_end() -> None:
     """On 29 March 2026 in Berlin 02:00 becomes 03:00."""
     before = datetime(2026, 3, 28, 12, tzinfo=BERLIN)
     assert times("30 2 * * *", before, 3) == ["03-29 03:00+0200", "03-30 02:30+0200", "03-31 02:30+0200"]
@@ -53,7 +53,7 @@ def test_daylight_saving_begins() -> None:
     assert times("0 2 * * *", datetime(2026, 3, 7, 12, tzinfo=NEW_YORK), 2) == ["03-08 03:00-0400", "03-09 02:00-0400"]
 
 
-def test_daylight_saving_ends() -> None:
+def test_times_in_the_hour_that_comes_twice_come_once_unless_they_repeat() -> None:
     """On 25 October 2026 in Berlin 03:00 becomes 02:00: from 02:00 to 03:00 all comes twice."""
     before = datetime(2026, 10, 24, 12, tzinfo=BERLIN)
     assert times("30 2 * * *", before, 2) == ["10-25 02:30+0200", "10-26 02:30+0100"]
@@ -92,8 +92,6 @@ def test_wrong_cron_expressions_are_refused(site: Any) -> None:
             Task(examples.nightly.function, cron=cron)
     with pytest.raises(TypeError, match="every= and cron="):
         Task(examples.nightly.function, cron="* * * * *", every=5)
-    with pytest.raises(ValueError, match="every="):
-        Task(examples.nightly.function, every=0)
 
 
 @pytest.fixture
@@ -230,7 +228,7 @@ def test_a_worker_declares_the_tasks_of_its_queues(site: Any) -> None:
 @pytest.mark.redis
 @pytest.mark.usefixtures("_again")
 def test_jobs_of_cron_have_the_callbacks_of_their_task(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = replace(examples.nightly.options, on_failure=examples.alarm)
+    options = msgspec.structs.replace(examples.nightly.options, on_failure=examples.alarm)
     monkeypatch.setattr(examples.nightly, "options", options)
     for _ in range(2):
         declare(client, ["timed"])

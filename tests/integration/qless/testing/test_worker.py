@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group
 
-from resty_django.qless import TaskFailed, chain, client, group
+from resty_django.qless import TaskFailed, client, group
 from resty_django.qless.clients.job import Job
 from resty_django.qless.testing import FakeClock, TestWorker
 from tests.integration.qless.tasks import examples
@@ -23,7 +23,6 @@ from tests.integration.qless.testing.shop_tasks import (
     forever,
     rename,
     send_invoice,
-    total,
 )
 
 pytest_plugins = ["resty_django.qless.testing.pytest_plugin"]
@@ -61,12 +60,6 @@ def test_drain_of_one_queue_leaves_the_others(worker: TestWorker) -> None:
     assert other.state == "PENDING"
 
 
-def test_chains_and_groups_run_in_their_order(worker: TestWorker) -> None:
-    result = chain(group(double.s(1), double.s(2)), total.s(extra=1)).delay()
-    assert len(worker.drain()) == 3
-    assert result.get() == 7
-
-
 def test_tasks_that_jobs_enqueue_are_run_too(worker: TestWorker) -> None:
     follow.delay(3)
     assert [run.name.rpartition(".")[2] for run in worker.drain()] == ["follow"] * 4 + ["send_invoice"]
@@ -81,14 +74,6 @@ def test_retries_follow_the_clock_of_the_test(worker: TestWorker) -> None:
     assert [run.outcome for run in worker.drain(seconds=61)] == ["retried", "completed"]
     assert result.get() == "sent"
     assert worker.clock() == pytest.approx(start + 90, abs=0.01)
-
-
-def test_task_that_raises_fails(worker: TestWorker) -> None:
-    FAILURES.extend(["down"] * 3)
-    result = flaky.delay()
-    assert [run.outcome for run in worker.drain(seconds=600)] == ["retried", "retried", "failed"]
-    with pytest.raises(TaskFailed, match="ConnectionError: down"):
-        result.get()
 
 
 def test_scheduled_task_runs_when_the_clock_reaches_its_time(worker: TestWorker) -> None:

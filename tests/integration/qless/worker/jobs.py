@@ -1,4 +1,7 @@
-"""Jobs for the tests of the worker. Jobs that run in the process of the tests record in SEEN what they do."""
+"""Jobs for the tests of the worker. Jobs that run in the process of the tests record in SEEN what they do.
+
+Private name: `Job._loop`, the loop of the worker, which a job makes hang.
+"""
 
 from __future__ import annotations
 
@@ -200,7 +203,7 @@ def no_route(job: Any) -> None:
     raise OSError("no route")
 
 
-Retried = within(no_route, Retry(OSError, delay=0.01, factor=1))
+Retried = within(no_route, Retry(OSError, backoff=0.01, factor=1))
 Requeued = within(no_route, Requeue(OSError, max_delay=0, max_requeues=2))
 Slow = within(spin, Timeout(0.2))
 AsyncSlow = within(ahold, Timeout(0.2))
@@ -367,7 +370,7 @@ def flaky(job: Any) -> None:
         time.sleep(job.data["seconds"])
 
 
-Flaky = within(flaky, Retry(OSError, delay=0.05, factor=1))
+Flaky = within(flaky, Retry(OSError, backoff=0.05, factor=1))
 
 
 def forks(job: Any) -> None:
@@ -520,7 +523,7 @@ def blocks_timed(job: Any) -> None:
     wait_for_a_mutex()
 
 
-BlocksRetried = within(blocks_timed, Retry(JobTimeout, delay=0.05, factor=1))
+BlocksRetried = within(blocks_timed, Retry(JobTimeout, backoff=0.05, factor=1))
 
 
 @contextlib.contextmanager

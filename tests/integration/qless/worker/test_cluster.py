@@ -15,6 +15,7 @@ from redis.crc import key_slot
 
 from resty_django.qless import Client
 from resty_django.qless.tasks.abandoned import of_tasks
+from tests.integration.qless.conftest import job_of
 from tests.integration.qless.worker.conftest import (
     JOBS,
     Start,
@@ -106,42 +107,18 @@ def test_a_job_starts_when_its_time_has_come(workers: Start, client: Client, nod
     until(client, jid, "complete")
 
 
-def test_sync_and_async_jobs_run_and_term_waits_for_them(workers: Start, client: Client) -> None:
-    failing = [put(client, name, "here") for name in ("boom", "aboom")]
-    run = workers()
-    for jid in failing:
-        assert until(client, jid, "failed").failure["group"] == "q-ValueError"
-    jids = [put(client, name, 1.0) for name in ("long", "along")]
-    started(client, 2)
-    assert run.stop() == 0
-    assert [state(client, jid) for jid in jids] == ["complete", "complete"]
-    assert client.workers.counts() == []
-
-
-def test_jobs_are_given_back_when_the_grace_time_is_over(workers: Start, client: Client) -> None:
-    jids = {put(client, name, 60.0, retries=2) for name in ("long", "along")}
-    run = workers("--grace", "0.5")
-    started(client, 2)
-    assert run.stop() == 3
-    jobs = client.queues["q"].pop(2)
-    assert {job.jid for job in jobs} == jids
-    assert [job.retries_left for job in jobs] == [2, 2]
-
-
-@pytest.mark.parametrize("what", ["cancel", "timeout"])
-@pytest.mark.parametrize(("name", "key"), [("keeps", "lost"), ("along", "cancelled")])
 def test_a_job_that_the_worker_has_lost_is_interrupted_at_once(
-    workers: Start, client: Client, nodes: list[Server], name: str, key: str, what: str
+    workers: Start, client: Client, nodes: list[Server]
 ) -> None:
     """Long before the next heartbeat, which comes in half a minute at the earliest."""
     run = workers()
     listening(run, nodes)
-    jid = put(client, name, 60.0)
+    jid = put(client, "along", 60.0)
     (line,) = started(client)
     wait_for(lambda: heard_by(nodes, f"w:{line.split()[0]}") == 1, run.text())
     began = time.monotonic()
-    getattr(client.jobs.get(jid), what)()
-    wait_for(lambda: texts(client, key) == [jid], run.text())
+    job_of(client, jid).cancel()
+    wait_for(lambda: texts(client, "cancelled") == [jid], run.text())
     assert time.monotonic() - began < 20
     assert f"job {jid} lost its lock" in run.text()
 

@@ -169,7 +169,7 @@ def test_usual_times_come_from_all_workers_if_this_one_has_none(client: Client, 
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_quiet_and_resume(reporting: Reporting, client: Client, pool: str) -> None:
+def test_a_quiet_worker_takes_no_jobs_until_it_is_resumed(reporting: Reporting, client: Client, pool: str) -> None:
     _, report = reporting("--pool", pool)
     client.workers.quiet(report.name)
     assert confirmed(client, report.name).state == "quiet"

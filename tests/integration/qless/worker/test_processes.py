@@ -102,7 +102,7 @@ def test_quit_waits_without_a_bound(either: Start, client: Client) -> None:
     assert state(client, jid) == "complete"
 
 
-def test_pause_and_resume(workers: Start, client: Client) -> None:
+def test_a_paused_worker_takes_no_jobs_until_it_is_resumed(workers: Start, client: Client) -> None:
     run = workers("--interval", "0.1")
     (pid,) = run.ready()
     run.signal(signal.SIGUSR2)

@@ -47,7 +47,7 @@ def test_actions_say_that_they_cannot_be_undone(admin_client: Client, filled: Sh
     assert (known in text) is (action == "flush-all")
 
 
-def test_delete_a_key(admin_client: Client, filled: SharedDict) -> None:
+def test_a_key_is_deleted(admin_client: Client, filled: SharedDict) -> None:
     reply = admin_client.post(url("delete-key"), {"key": "kept"}, follow=True)
     assert reply.redirect_chain == [(PAGE, 302)]
     assert 'Deleted the key <code class="resty-id">kept</code>.' in reply.content.decode()
@@ -68,7 +68,7 @@ def test_deleting_a_missing_key_shows_a_message_and_adds_no_entry(admin_client: 
     assert logged() == []
 
 
-def test_flush_expired(admin_client: Client, filled: SharedDict) -> None:
+def test_expired_items_are_freed(admin_client: Client, filled: SharedDict) -> None:
     assert "get_stale()" in admin_client.get(url("flush-expired")).content.decode()
     assert admin_client.post(url("flush-expired"), {}).status_code == 302
     assert filled.get_stale("gone") is None

@@ -41,14 +41,6 @@ def row(text: str, name: str) -> str:
 # --- figures --------------------------------------------------------------------------------------------------------
 
 
-def test_the_index_of_the_admin_lists_dictionaries(admin_client: Client, site: Callable[..., None]) -> None:
-    site()
-    text = html(admin_client.get("/admin/"))
-    assert f'<a href="{LIST}"' in text
-    assert "Shared dictionaries" in text
-    assert f"{LIST}add/" not in text
-
-
 def test_migrate_creates_the_permissions() -> None:
     content_type = ContentType.objects.get_for_model(SharedDictionary)
     assert set(content_type.permission_set.values_list("codename", flat=True)) == {
@@ -176,7 +168,7 @@ VALUES: list[tuple[Any, str, str]] = [
 ]
 
 
-def test_values_of_each_type(admin_client: Client, dictionary: SharedDict) -> None:
+def test_values_of_each_type_are_shown_with_their_type(admin_client: Client, dictionary: SharedDict) -> None:
     for value, kind, expected in VALUES:
         dictionary.set("k", value, flags=7)
         text = html(admin_client.get(f"{PAGE}?key=k"))
@@ -189,7 +181,7 @@ def test_values_of_each_type(admin_client: Client, dictionary: SharedDict) -> No
         assert "<td>7</td>" in plain
 
 
-def test_time_to_live_and_stale(admin_client: Client, dictionary: SharedDict) -> None:
+def test_a_value_is_shown_with_its_time_to_live(admin_client: Client, dictionary: SharedDict) -> None:
     dictionary.set("short", "v", 50)
     dictionary.set("long", "v", 90_000)
     dictionary.set("gone", "old value", 0.001)
@@ -210,7 +202,7 @@ def test_a_list_shows_its_length(admin_client: Client, dictionary: SharedDict) -
     assert dictionary.llen("queue") == 3
 
 
-def test_a_missing_key(admin_client: Client, dictionary: SharedDict) -> None:
+def test_a_missing_key_is_reported(admin_client: Client, dictionary: SharedDict) -> None:
     assert "This key does not exist" in html(admin_client.get(f"{PAGE}?key=k"))
 
 

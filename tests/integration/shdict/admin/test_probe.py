@@ -24,7 +24,7 @@ def overfill(name: str) -> int:
     return shdicts[name].stats().forcible or 0
 
 
-def test_dictionaries_in_order(site: Callable[..., None]) -> None:
+def test_dictionaries_that_work_are_ok(site: Callable[..., None]) -> None:
     site()
     shdicts["default"].set("k", "v")
     by_subject = findings()
@@ -58,7 +58,7 @@ def test_a_full_cache_is_usual_and_a_full_default_is_not(site: Callable[..., Non
 
 
 @pytest.mark.redis
-def test_dictionaries_in_redis(site: Callable[..., None], valkey_url: str) -> None:
+def test_a_dictionary_whose_redis_is_down_is_an_error(site: Callable[..., None], valkey_url: str) -> None:
     cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": valkey_url}
     gone = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis://127.0.0.1:1/0"}
     site(

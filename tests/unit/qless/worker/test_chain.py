@@ -70,7 +70,7 @@ def test_an_exception_of_the_job_passes_through(is_async: bool) -> None:
 
 
 @BOTH
-def test_a_middleware_may_swallow_it(is_async: bool) -> None:
+def test_a_middleware_may_swallow_an_exception_of_the_job(is_async: bool) -> None:
     trail: list[str] = []
     make = arecorder if is_async else recorder
     assert run(is_async, [recorder("a", trail), make("b", trail, KeyError)], fails) is None

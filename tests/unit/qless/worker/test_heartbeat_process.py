@@ -25,7 +25,7 @@ class Site:
             raise LostLock("it is another worker's")
 
 
-def test_it_sends_heartbeats_only_while_the_worker_is_silent() -> None:
+def test_heartbeats_are_sent_only_while_the_worker_is_silent() -> None:
     site = Site("a", "b")
     assert site.heartbeats.check(1009.0) == []
     assert sorted(site.heartbeats.check(1010.0)) == ["a", "b"]

@@ -149,10 +149,10 @@ def test_a_lock_of_another_worker_is_lost_at_once(in_flight: InFlightJobs) -> No
 def test_a_job_that_ignores_its_timeout_is_abandoned(in_flight: InFlightJobs, ended_itself: bool) -> None:
     running = held_job(in_flight)
     in_flight.limit(running.job, 1.0, 5.0)
-    assert not in_flight.time_out(101.0)
+    assert not in_flight.enforce_timeouts(101.0)
     assert isinstance(running.cause, JobTimeout)
     running.job.state_changed = ended_itself
-    assert in_flight.time_out(106.0)
+    assert in_flight.enforce_timeouts(106.0)
     assert running.state is JobState.ABANDONED
     if not ended_itself:
         assert exchange(in_flight, b"j") == ["fail"]

@@ -29,17 +29,17 @@ def test_a_job_that_has_lost_its_lock_is_not_retried() -> None:
     assert not Retry(Exception).covers(LostLock("gone"))
 
 
-def test_delays_of_the_retry_middleware() -> None:
-    assert [Retry(OSError, delay=2).delay(n) for n in (1, 2, 3)] == [2, 4, 8]
-    assert [Retry(OSError, delay=5, factor=3).delay(n) for n in (1, 2, 3)] == [5, 15, 45]
-    assert Retry(OSError, delay=5, max_delay=7).delay(2) == 7
-    assert Retry(OSError, delay=9, max_delay=7).delay(10_000) == 7
-    assert all(8 <= Retry(OSError, delay=10, jitter=0.2).delay(1) <= 12 for _ in range(100))
+def test_delays_grow_up_to_the_longest() -> None:
+    assert [Retry(OSError, backoff=2).delay_after(n) for n in (1, 2, 3)] == [2, 4, 8]
+    assert [Retry(OSError, backoff=5, factor=3).delay_after(n) for n in (1, 2, 3)] == [5, 15, 45]
+    assert Retry(OSError, backoff=5, max_delay=7).delay_after(2) == 7
+    assert Retry(OSError, backoff=9, max_delay=7).delay_after(10_000) == 7
+    assert all(8 <= Retry(OSError, backoff=10, jitter=0.2).delay_after(1) <= 12 for _ in range(100))
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [Retry, Requeue, lambda: Retry(OSError, delay=-1), lambda: Requeue(OSError, min_delay=5, max_delay=1)],
+    [Retry, Requeue, lambda: Retry(OSError, backoff=-1), lambda: Requeue(OSError, min_delay=5, max_delay=1)],
 )
 def test_wrong_arguments_are_refused(wrong: Any) -> None:
     with pytest.raises((TypeError, ValueError)):

@@ -110,7 +110,7 @@ def dead(error: Exception, *middleware: Any, retries_left: int = 3) -> RunningJo
     [
         (ProcessDied("x"), (), 3, "retried", 1.0),
         (ProcessDied("x"), (), 0, "failed", None),
-        (ProcessDied("x"), (RetryMiddleware(ProcessDied, delay=7, factor=1),), 3, "retried", 7.0),
+        (ProcessDied("x"), (RetryMiddleware(ProcessDied, backoff=7, factor=1),), 3, "retried", 7.0),
         (ProcessDied("x"), (RetryPolicy([9], (OSError,)),), 3, "retried", 1.0),
         (JobTimeout(2), (), 3, "failed", None),
         (JobTimeout(2), (RetryPolicy([9], (Exception,)),), 3, "retried", 9.0),
@@ -134,7 +134,7 @@ def test_the_middleware_decides_on_retries_of_a_dead_process(
 
 def test_a_retry_policy_that_fails_is_none() -> None:
     class Broken:
-        def next_run(self, job: Any, error: BaseException) -> Any:
+        def planned_retry(self, job: Any, error: BaseException) -> Any:
             raise RuntimeError("broken")
 
     assert dead(ProcessDied("x"), Broken()).end == "retried"
@@ -143,7 +143,7 @@ def test_a_retry_policy_that_fails_is_none() -> None:
 class KillingPool(Pool):
     """Notes what it is asked for."""
 
-    kills = True
+    can_kill = True
     kill_after = 2.0
 
     def __init__(self) -> None:
@@ -169,12 +169,12 @@ def test_a_job_that_ignores_its_timeout_is_killed(kill_after: Any, killed_at: fl
     in_flight.add(running, 100.0)
     in_flight.limit(running.job, 1.0, kill_after)
     assert in_flight.next_due() == 101.0
-    assert not in_flight.time_out(101.0)
+    assert not in_flight.enforce_timeouts(101.0)
     assert isinstance(running.cause, JobTimeout)
     assert in_flight.next_due() == (1000.0 if killed_at in (None, 101.0) else killed_at)
     if ends:
         running.end = "completed"
-    assert not in_flight.time_out(500.0)
+    assert not in_flight.enforce_timeouts(500.0)
     killed_before_its_end = killed_at == 101.0
     assert pool.killed == (["j"] if killed_at and (killed_before_its_end or not ends) else [])
 

@@ -53,7 +53,7 @@ def report_with(*jobs: ReportedJob) -> WorkerReport:
         "[" * 10_000,
     ],
 )
-def test_reports_that_are_not_as_expected_are_left_out(text: str) -> None:
+def test_malformed_reports_are_left_out(text: str) -> None:
     assert reports_of(reply(text)) == []
 
 
@@ -79,11 +79,11 @@ def test_a_report_is_read_with_its_requests() -> None:
         '{"id":1,"action":"stop","at":1,"more":"' + 1000 * "x" + '"}',
     ],
 )
-def test_requests_that_no_worker_may_follow(text: str) -> None:
+def test_malformed_requests_are_left_out(text: str) -> None:
     assert request_of(text) is None
 
 
-def test_stacks_that_are_not_as_expected() -> None:
+def test_malformed_stacks_are_left_out() -> None:
     assert stacks_of(None) is stacks_of(b"nonsense") is stacks_of(b'{"id":1,"at":1,"jobs":[{"jid":1}]}') is None
 
 
@@ -98,7 +98,7 @@ def test_stacks_that_are_not_as_expected() -> None:
         (3600, None, True),
     ],
 )
-def test_late_jobs(seconds: float, usual: float | None, late: bool) -> None:
+def test_a_job_is_late_by_its_usual_time_or_after_an_hour(seconds: float, usual: float | None, late: bool) -> None:
     assert is_late(seconds, usual) == late
 
 
