@@ -11,6 +11,8 @@
 | `resty_qless.W002` | the archive keeps jobs for a shorter time than Redis does by default |
 | `resty_qless.W003` | a module of tasks that workers cannot import for another reason |
 | `resty_qless.I001` | redis-py is not installed, and nothing needs it yet |
+
+The backend for Django's tasks checks itself, with E004 and E005: `QlessBackend.check`.
 """
 
 from __future__ import annotations

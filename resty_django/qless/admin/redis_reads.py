@@ -68,7 +68,6 @@ def tracked_count(client: Client) -> int:
 
 def redis_command(client: Client, command: str, key: str, *args: Any) -> Any:
     """Run a Redis command on a key of the job queue and return its reply, with lists of bytes decoded."""
-
     reply = _run(client, command, key, *args)
     flat = isinstance(reply, list) and all(isinstance(member, bytes) for member in reply)
     return [text(member) for member in reply] if flat else reply

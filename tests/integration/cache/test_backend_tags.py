@@ -39,7 +39,7 @@ def forget_l1() -> None:
         store.lru.flush_all()
 
 
-async def test_values(api: Api) -> None:
+async def test_any_value_can_have_tags(api: Api) -> None:
     for content in VALUES:
         await api.set("k", content, tags=TAGS)
         for _ in range(2):
@@ -53,7 +53,7 @@ async def test_values(api: Api) -> None:
         assert await api.get_many(["k"]) == {}
 
 
-async def test_calls_that_store(api: Api) -> None:
+async def test_all_calls_that_store_take_tags(api: Api) -> None:
     await api.set_many({"a": 1, "b": [2]}, tags=("x",))
     assert await api.add("c", "3", tags=("x", "y"))
     assert not await api.add("c", "4", tags=("x",))
@@ -121,7 +121,7 @@ async def test_other_variants_of_the_location(api: Api) -> None:
     assert caches["prefixed"].get("k") is None
 
 
-async def test_all_caches_of_the_site(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_tag_is_invalidated_in_all_caches_of_the_site(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache_module, "_live", WeakSet())  # caches of earlier tests, whose stores are gone
     for call in (invalidate_tags, ainvalidate_tags):
         await api.set("k", "old", tags=("x",))
@@ -144,7 +144,7 @@ def test_other_process_drops_its_copy(kind: str) -> None:
     assert list(store.lru.items) == [":1:l"]
 
 
-def test_lost_version(kind: str) -> None:
+def test_a_value_whose_version_is_lost_is_absent(kind: str) -> None:
     cache = caches["default"]
     cache.set("k", "old", tags=("x",))  # type: ignore[call-arg]
     store = cache.store  # type: ignore[attr-defined]
@@ -153,7 +153,7 @@ def test_lost_version(kind: str) -> None:
     assert cache.get("k") is None
 
 
-def test_hidden_in_lists_of_keys(kind: str) -> None:
+def test_versions_of_tags_are_hidden_in_lists_of_keys(kind: str) -> None:
     cache = caches["default"]
     cache.set("k", "old", tags=("x",))  # type: ignore[call-arg]
     assert cache.keys("*") == ["k"]  # type: ignore[attr-defined]

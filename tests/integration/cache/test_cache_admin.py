@@ -311,7 +311,7 @@ def test_a_search_examines_a_limited_number_of_keys(admin_client: Client, monkey
     assert "so not all were searched" in text_of(admin_client, f"{PAGE}?find=")
 
 
-def test_an_item(admin_client: Client) -> None:
+def test_the_page_of_an_item_shows_its_levels(admin_client: Client) -> None:
     cache = mlcaches["default"]
     cache.get("k", lambda: Fresh({"name": "tea", "list": [1, 2]}, 100))
     text = text_of(admin_client, f"{PAGE}?key=k")
@@ -454,7 +454,7 @@ def test_delete_a_key_of_a_cache_of_django(admin_client: Client, of_django: Any)
 
 
 @pytest.mark.parametrize("free", [False, True])
-def test_purge(admin_client: Client, free: bool) -> None:
+def test_a_purge_empties_the_cache(admin_client: Client, free: bool) -> None:
     cache = mlcaches["default"]
     cache.get("k", value("v"))
     data = {"confirmation": "default", **({"free": "on"} if free else {})}
@@ -559,7 +559,7 @@ def test_figures_and_items_have_separate_permissions() -> None:
     assert LIST in text_of(viewer, "/admin/")
 
 
-def test_tags(admin_client: Client) -> None:
+def test_tags_are_listed_and_invalidated(admin_client: Client) -> None:
     cache = mlcaches["default"]
     cache.get("k", value("v"), tags=("product:7", HOSTILE))
     assert "Invalidated tags" not in text_of(admin_client, PAGE)

@@ -699,23 +699,6 @@ def test_a_lock_that_is_held_for_too_long_fails_no_request() -> None:
     assert ran() == 2
 
 
-def test_a_storm_on_a_cold_page_runs_the_view_once() -> None:
-    def slow(request: HttpRequest) -> HttpResponse:
-        time.sleep(0.1)
-        return plain(request)
-
-    page = Page(slow)
-    barrier = threading.Barrier(6)
-    got: list[bytes] = []
-
-    def ask() -> None:
-        barrier.wait()
-        got.append(page.get().content)
-
-    together(*[ask] * 6)
-    assert got == [b"page 1"] * 6
-
-
 def test_requests_for_uncacheable_pages_do_not_wait_for_each_other() -> None:
     barrier = threading.Barrier(3)
 

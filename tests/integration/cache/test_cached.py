@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import enum
 import inspect
 import pickle
-import threading
 from functools import partial
 from typing import Any
 
@@ -24,11 +22,8 @@ from django.views.decorators.http import require_GET
 from resty_django.cache import (
     LRU,
     BadOption,
-    BadValue,
     Fresh,
     MLCache,
-    NoChannel,
-    SourceError,
     UnknownCache,
     cached,
     mlcaches,
@@ -36,7 +31,6 @@ from resty_django.cache import (
 from tests.dictionaries import Clock
 from tests.integration.cache.conftest import Shared
 from tests.integration.cache.tools import Hub
-from tests.threads import together
 
 calls: list[Any] = []
 
@@ -146,7 +140,7 @@ def test_attributes_of_the_function() -> None:
     assert iscoroutinefunction(aload)
 
 
-def test_keys(site: Any) -> None:
+def test_a_key_holds_the_arguments_or_their_hash(site: Any) -> None:
     begin = f"{__name__}.load"
     assert load.key(7) == f"{begin}(7, 'en', False)"
     long = load.key(7, "x" * 500)
@@ -186,24 +180,6 @@ def test_fresh_sets_another_time_to_live(cache: MLCache, clock: Clock) -> None:
     assert calls == [100, 100, -1, -1, -1]
 
 
-def test_a_failing_source_and_a_stale_value(cache: MLCache, clock: Clock) -> None:
-    down = False
-
-    @cached(cache, name="f", ttl=10, resurrect_ttl=5, failures=(OSError,))
-    def f() -> str:
-        if down:
-            raise OSError("no route")
-        return "old"
-
-    assert f() == "old"
-    down = True
-    clock.advance(11)
-    assert f() == "old"
-    f.invalidate()
-    with pytest.raises(SourceError, match="no route"):
-        f()
-
-
 def test_invalidate_refresh_and_peek(cache: MLCache, clock: Clock) -> None:
     @cached(cache, name="f", ttl=10)
     def f(number: int) -> int:
@@ -239,25 +215,6 @@ def test_a_refresh_that_fails_leaves_the_old_value(cache: MLCache) -> None:
     assert f() == "old"
 
 
-def test_other_processes_receive_the_invalidation(shared: Shared, clock: Clock, hub: Hub) -> None:
-    first, second = (
-        MLCache("c", shared("values"), lru=LRU(100, clock), clock=clock, ipc=hub.channel(who)) for who in ("A", "B")
-    )
-
-    def f() -> int:
-        calls.append(1)
-        return len(calls)
-
-    mine, theirs = cached(first, name="f")(f), cached(second, name="f")(f)
-    assert mine() == theirs() == 1
-    assert theirs.refresh() == 2
-    first.update()
-    assert mine() == 2
-    theirs.invalidate()
-    first.update()
-    assert mine() == 3
-
-
 def test_errors_of_the_function_are_raised_unchanged(cache: MLCache) -> None:
     @cached(cache, name="f")
     def f() -> None:
@@ -279,23 +236,6 @@ def test_a_function_that_calls_itself(cache: MLCache) -> None:
 
     assert fibonacci(20) == 6765
     assert len(calls) == 21
-
-
-def test_concurrent_threads_call_it_once(site: Any) -> None:
-    barrier = threading.Barrier(4)
-
-    @cached(name="slow")
-    def slow() -> int:
-        calls.append(1)
-        threading.Event().wait(0.1)
-        return 7
-
-    def run() -> None:
-        barrier.wait()
-        assert slow() == 7
-
-    together(*[run] * 4)
-    assert len(calls) == 1
 
 
 def test_the_cache_is_looked_up_when_it_is_used(site: Any) -> None:
@@ -334,11 +274,6 @@ def test_arguments_that_cannot_be_in_a_key(site: Any) -> None:
     assert calls == []
 
 
-def test_a_value_that_cannot_be_cached(cache: MLCache) -> None:
-    with pytest.raises(BadValue, match="object"):
-        cached(cache, name="f")(object)()
-
-
 def test_wrong_options() -> None:
     with pytest.raises(BadOption, match="tll is not an option"):
         cached(tll=5)
@@ -350,14 +285,6 @@ def test_wrong_options() -> None:
         cached()(lambda: 1)
     with pytest.raises(BadOption, match="no self"):
         cached(by="pk", name="f")(lambda: 1)
-
-
-def test_a_cache_without_a_channel(shared: Shared) -> None:
-    alone = cached(MLCache("c", shared("values"), ipc=None), name="f")(lambda: 1)
-    assert alone() == 1
-    for call in (alone.invalidate, alone.refresh):
-        with pytest.raises(NoChannel):
-            call()
 
 
 # --- methods ---
@@ -453,7 +380,7 @@ def test_it_stacks_with_other_decorators(site: Any) -> None:
 # --- asyncio ---
 
 
-async def test_coroutine_functions(site: Any) -> None:
+async def test_coroutine_functions_are_cached(site: Any) -> None:
     assert await aload(7) == await aload(number=7) == "7 en"
     assert calls == [(7, "en")]
     await aload.ainvalidate(7)
@@ -465,7 +392,7 @@ async def test_coroutine_functions(site: Any) -> None:
     assert len(calls) == 2
 
 
-async def test_async_methods(site: Any) -> None:
+async def test_async_methods_are_cached(site: Any) -> None:
     product = Product(1)
     assert await product.aprice() == await Product(1).aprice("EUR") == "1 EUR"
     await product.aprice.ainvalidate()
@@ -473,17 +400,6 @@ async def test_async_methods(site: Any) -> None:
     assert calls == [1, 1]
     assert iscoroutinefunction(product.aprice)
     assert not iscoroutinefunction(product.price)
-
-
-async def test_concurrent_tasks_call_it_once(site: Any) -> None:
-    @cached(name="slow")
-    async def slow() -> int:
-        calls.append(1)
-        await asyncio.sleep(0.05)
-        return 7
-
-    assert await asyncio.gather(*(slow() for _ in range(10))) == [7] * 10
-    assert len(calls) == 1
 
 
 async def test_errors_of_a_coroutine_function_are_raised_unchanged(site: Any) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import logging
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakValueDictionary
@@ -238,9 +240,13 @@ def test_a_listener_that_fails_is_logged_and_the_rest_goes_on(two: Two, caplog: 
 def test_a_deleted_cache_receives_no_events(two: Two) -> None:
     gone = MLCache("gone", lru=LRU(9))
     assert isinstance(gone.channel, EventChannel)
+    reference = weakref.ref(gone)
     del gone
+    gc.collect()
+    assert reference() is None, "the channel does not keep it"
     two[0].set("k", 1)
     two[0].update()
+    assert two[0].get("k") == 1
 
 
 # --- the middleware, and caches by name ---

@@ -1,4 +1,7 @@
-"""Invalidations within writes: in the journal of an LMDB dictionary, and in the scripts of Redis."""
+"""Invalidations within writes: in the journal of an LMDB dictionary, and in the scripts of Redis.
+
+Private names: `_follower` and `_retry_at`, to try again at once a dictionary that is left alone for a while.
+"""
 
 from __future__ import annotations
 

@@ -173,16 +173,12 @@ def rolled_back() -> Iterator[None]:
         transaction.set_rollback(True)
 
 
-def test_nothing_is_invalidated_before_the_commit(counted: Counted, groups: Groups) -> None:
+def test_nothing_is_invalidated_before_the_commit_or_by_a_rollback(counted: Counted, groups: Groups) -> None:
     pk = groups[0].pk
     with transaction.atomic():
         Group.objects.filter(pk=pk).first().save()  # type: ignore[union-attr]
         assert counted.again(pk) == set()
     assert counted.again(pk) == {"table", "names", f"row {pk}", f"name {pk}"}
-
-
-def test_rolled_back_transaction(counted: Counted, groups: Groups) -> None:
-    pk = groups[0].pk
     with rolled_back():
         groups[0].save()
     assert counted.again(pk) == set()
@@ -236,7 +232,7 @@ def test_uncommitted_values_are_not_cached(counted: Counted, groups: Groups) -> 
 
 
 class TestInDjangosTestCase(TestCase):
-    def test_on_commit(self) -> None:
+    def test_callbacks_of_the_commit_invalidate(self) -> None:
         """Django's TestCase rolls back, so its tests run the callbacks of the commit themselves."""
         counted = Counted(MLCache("in a test", lru=LRU(10)))
         group = Group.objects.create(name="tea")
@@ -319,7 +315,7 @@ def test_object_identified_by_its_key(cache: MLCache) -> None:
     assert tags((object(),), {}) == ("model:auth.group",)
 
 
-def test_view(cache: MLCache) -> None:
+def test_a_view_depends_on_rows(cache: MLCache) -> None:
     @cache_view(60, cache, depends_on=[invalidate_on(Group, key="number")], tags=("pages",))
     def view(request: HttpRequest, number: str) -> HttpResponse:
         return HttpResponse(Group.objects.get(pk=number).name)

@@ -1,4 +1,8 @@
-"""Stores of caches that are killed, stopped, restarted empty, read-only, or in the hands of another user."""
+"""Stores of caches that are killed, stopped, restarted empty, read-only, or in the hands of another user.
+
+Private names: `_call` and `_acall`, to count and delay the calls that reach a store; `_thread` of a breaker, to wait
+for its end; `_check_files_at` of a dictionary, whose next look at its files is minutes away.
+"""
 
 from __future__ import annotations
 

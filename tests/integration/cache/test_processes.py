@@ -164,7 +164,7 @@ def test_a_killed_writer_leaves_no_old_value_in_l1(start: Start, joined: None) -
             worker.wait_for("now", stored.value)
 
 
-def test_a_fork(start: Start) -> None:
+def test_parent_and_child_of_a_fork_hear_each_other(start: Start) -> None:
     parent = start("fork")
     parent.wait_for("forked")
     parent.wait_for("child", "old", 1)
@@ -241,13 +241,3 @@ def test_an_invalidated_tag_reaches_other_processes(start: Start, joined: None) 
         cache.invalidate_tags("shop:3")
         for worker in listeners:
             worker.wait_until(lambda of=worker: of.lines[-1] == ["now", None])
-
-
-def test_a_source_that_was_read_before_the_invalidation_in_another_process(start: Start, joined: None) -> None:
-    worker = start("load_tagged", ttl=1000)
-    worker.wait_for("has read")
-    cache = MLCache("c", lru=LRU(10))
-    cache.invalidate_tags("product:7")
-    worker.say("go on")
-    worker.wait_for("got", "old")
-    assert cache.lookup("k", value("new")).value == "new"

@@ -115,19 +115,14 @@ async def test_reading_many_keys_while_others_write(pair: Pair, shared: Shared, 
     await agrees(a)
 
 
-async def test_the_look_before_the_lock(pair: Pair, shared: Shared, after: After, meddle: Then) -> None:
+@pytest.mark.parametrize("options", [{"resurrect_ttl": 1}, {}], ids=["before the lock", "under the lock"])
+async def test_looking_again_while_others_write(
+    pair: Pair, shared: Shared, after: After, meddle: Then, options: dict[str, int]
+) -> None:
     a, b = pair
     after(shared("values"), "get", all_of(partial(b.cache.set, "k", "old"), a.cache.update))
     after(shared("values"), "get_stale", meddle)
-    assert await a.lookup("k", value("unused"), resurrect_ttl=1) == ("old", None, 2)
-    await agrees(a)
-
-
-async def test_the_look_under_the_lock(pair: Pair, shared: Shared, after: After, meddle: Then) -> None:
-    a, b = pair
-    after(shared("values"), "get", all_of(partial(b.cache.set, "k", "old"), a.cache.update))
-    after(shared("values"), "get_stale", meddle)
-    assert await a.lookup("k", value("unused")) == ("old", None, 2)
+    assert await a.lookup("k", value("unused"), **options) == ("old", None, 2)
     await agrees(a)
 
 

@@ -194,11 +194,6 @@ async def test_a_record_of_another_program_is_a_miss(
 # --- callbacks and errors ---
 
 
-async def test_a_callback_gets_its_arguments(make: Make) -> None:
-    a = make()
-    assert await a.lookup("k", lambda *args: [*args], 1, "x") == ([1, "x"], None, 3)
-
-
 async def test_get_returns_only_the_value_and_raises(make: Make) -> None:
     a = make()
     assert await a.do("get", "k") is None
@@ -316,33 +311,23 @@ async def test_a_lock_that_was_lost_meanwhile_is_not_an_error(make: Make, shared
     assert shared("values").get(LOCK) == "the next"
 
 
-async def test_a_lock_that_stays_held_with_a_stale_value(
-    make: Make, shared: Shared, clock: Clock, naps: Pauses
+@pytest.mark.parametrize("resurrect_ttl", [None, 10])
+async def test_a_lock_that_stays_held_is_an_error_unless_there_is_a_stale_value(
+    make: Make, shared: Shared, clock: Clock, naps: Pauses, resurrect_ttl: int | None
 ) -> None:
-    a, b = make("A", ttl=1), make("B", resurrect_ttl=10)
+    a, b = make("A", ttl=1), make("B", ttl=1, resurrect_ttl=resurrect_ttl)
     await a.lookup("k", value("v"))
     clock.advance(1.5)
     shared("values").add(LOCK, "a third", 30)
     for _ in range(2):
         began = clock()
-        assert await b.lookup("k", value("new")) == ("v", None, 4)
+        got, error, level = await b.lookup("k", value("new"))
+        if resurrect_ttl:
+            assert (got, error, level) == ("v", None, 4)
+        else:
+            assert (got, level) == (None, None)
+            assert (error or "").startswith("could not acquire callback lock: timeout")
         assert clock() - began == pytest.approx(5)
-    assert b.runs == 0
-
-
-async def test_a_lock_that_stays_held_without_resurrection(
-    make: Make, shared: Shared, clock: Clock, naps: Pauses
-) -> None:
-    a, b = make("A", ttl=1), make("B", ttl=1)
-    await a.lookup("k", value("v"))
-    clock.advance(1.5)
-    shared("values").add(LOCK, "a third", 30)
-    began = clock()
-    got, error, level = await b.lookup("k", value("new"))
-    assert (got, level) == (None, None)
-    assert error is not None
-    assert error.startswith("could not acquire callback lock: timeout")
-    assert clock() - began == pytest.approx(5)
     assert b.runs == 0
 
 

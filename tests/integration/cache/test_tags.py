@@ -1,4 +1,8 @@
-"""Tags: invalidation of many keys at once, in all processes, without a race against a source that is being read."""
+"""Tags: invalidation of many keys at once, in all processes, without a race against a source that is being read.
+
+Private names: in `_reader._promote` another process comes in between; `_reading` must not be called; `_keys` of the
+index, since entries that nobody removes show in memory alone.
+"""
 
 from __future__ import annotations
 
@@ -194,7 +198,7 @@ async def test_untagged_hit_reads_no_version(make: Make, shared: Shared, monkeyp
     assert await a.lookup("l", value("y")) == ("y", None, 3)
 
 
-async def test_index_is_bounded(make: Make) -> None:
+async def test_the_index_of_tags_is_bounded(make: Make) -> None:
     a = make()
     for number in range(600):
         await a.do("set", f"k{number}", number, tags=(f"product:{number}", "all"))
@@ -208,7 +212,7 @@ async def test_index_is_bounded(make: Make) -> None:
 
 @pytest.mark.parametrize("versions", [{}, {"a": 1}, {"tag ü": 2**62, "b": 0}])
 @pytest.mark.parametrize("content", [None, "x", [1, {"a": b"\0"}]])
-def test_records(versions: dict[str, int], content: Any) -> None:
+def test_records_hold_the_versions_of_their_tags(versions: dict[str, int], content: Any) -> None:
     raw = records.encode(content, 5.0, 60.0, False, versions)
     record = records.decode(raw)
     assert record == records.Record(content, 5.0, 60.0, False, versions or None)
@@ -225,7 +229,7 @@ def products(shared: Shared) -> MLCache:
     return MLCache("products", shared("values"), lru=LRU(100))
 
 
-def test_cached_function(products: MLCache) -> None:
+def test_a_cached_function_has_tags(products: MLCache) -> None:
     runs: list[int] = []
 
     @cached(products, name="load", tags=lambda number, language="en": (f"product:{number}", language))
@@ -248,7 +252,7 @@ def test_cached_function(products: MLCache) -> None:
     assert runs[7:] == [7, 7]
 
 
-async def test_cached_coroutine_function(products: MLCache) -> None:
+async def test_a_cached_coroutine_function_has_tags(products: MLCache) -> None:
     runs: list[int] = []
 
     @cached(products, name="aload", tags=("all",))
@@ -263,7 +267,7 @@ async def test_cached_coroutine_function(products: MLCache) -> None:
     assert runs == [7, 7]
 
 
-def test_cached_method(products: MLCache) -> None:
+def test_a_cached_method_has_tags(products: MLCache) -> None:
     class Shop:
         def __init__(self, pk: int) -> None:
             self.pk = pk
@@ -283,7 +287,7 @@ def test_cached_method(products: MLCache) -> None:
 
 
 @pytest.mark.parametrize("vary", [False, True])
-def test_cached_view(products: MLCache, vary: bool) -> None:
+def test_a_cached_view_has_tags(products: MLCache, vary: bool) -> None:
     runs: list[str] = []
 
     @cache_view(60, products, tags=lambda request, number: (f"product:{number}", "products"))
@@ -301,7 +305,7 @@ def test_cached_view(products: MLCache, vary: bool) -> None:
     assert (page(8), page(7), page(8)) == ("8 3", "7 4", "8 3")
 
 
-async def test_cached_async_view(products: MLCache) -> None:
+async def test_a_cached_async_view_has_tags(products: MLCache) -> None:
     runs: list[int] = []
 
     @cache_view(60, products, tags=("products",))
@@ -317,7 +321,7 @@ async def test_cached_async_view(products: MLCache) -> None:
 
 
 @pytest.mark.usefixtures("alone")
-async def test_all_caches_of_the_site(shared: Shared) -> None:
+async def test_a_tag_is_invalidated_in_all_caches_of_the_site(shared: Shared) -> None:
     in_code, quiet = MLCache("in code", shared("values")), MLCache("quiet", shared("values"), ipc=None)
     configured = mlcaches["default"]
     for cache in (in_code, configured, quiet):

@@ -1,4 +1,7 @@
-"""Values beyond the types of msgpack: they come back from L2 as they were, without pickle, or count as a miss."""
+"""Values beyond the types of msgpack: they come back from L2 as they were, without pickle, or count as a miss.
+
+Private names: `classes._by_name` and `_unresolved`, to change or forget a class, as another version of the site would.
+"""
 
 from __future__ import annotations
 

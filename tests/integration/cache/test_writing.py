@@ -128,7 +128,7 @@ async def test_a_dictionary_for_none(make: Make, shared: Shared) -> None:
 # --- many at once ---
 
 
-async def test_a_bulk(make: Make, clock: Clock) -> None:
+async def test_a_bulk_returns_values_levels_and_errors_in_order(make: Make, clock: Clock) -> None:
     a, b = make("A"), make("B")
     await a.lookup("in l1", value(1))
     await b.lookup("in l2", value(2))

@@ -139,17 +139,6 @@ def hang(**options: Any) -> None:
     the_cache(**options).get("k", source)
 
 
-def load_tagged(**options: Any) -> None:
-    """Run a callback that reads its source, and returns the value after a line of the input. Then exit."""
-
-    def source() -> str:
-        say("has read")
-        sys.stdin.readline()
-        return "old"
-
-    say("got", the_cache(**options).get("k", source, tags=("product:7",)))
-
-
 def ask(**options: Any) -> None:
     """Read a key for each line of the input: `key value`."""
     from resty_django.cache import CacheError, LockTimeout
@@ -264,7 +253,7 @@ def main(what: str, options: dict[str, Any]) -> None:
         "alisten": alisten,
         "fork": fork,
     }
-    {**calls, "load_tagged": load_tagged}[what](**options)
+    calls[what](**options)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ def rules() -> None:
     IdRule.objects.create(name="invoice", source="I{counter:06d}", gapless=True)
 
 
-def test_ids_batches_positions(start: Any) -> None:
+def test_clients_get_ids_batches_and_positions(start: Any) -> None:
     with IdClient([start()], timeout=3) as client:
         assert client.get("order", "shop") == "O000000"
         assert client.get_many("order", 3, "shop") == ["O000001", "O000002", "O000003"]
@@ -88,7 +88,7 @@ def test_two_servers_on_one_database_never_issue_one_id_twice(start: Any) -> Non
     assert len(set(ids)) == 2000
 
 
-def test_signed_requests(start: Any, settings: Any) -> None:
+def test_only_signed_requests_are_served_where_keys_are_set(start: Any, settings: Any) -> None:
     settings.RESTY_DJANGO = {"IDS": {"UDP": {"KEYS": [KEY]}}}
     node = start()
     with IdClient([node], timeout=3, key=KEY) as client:

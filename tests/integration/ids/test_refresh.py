@@ -38,13 +38,6 @@ def edited_elsewhere(rule: IdRule, **changes: Any) -> None:
     IdRule.objects.filter(pk=rule.pk).update(version=F("version") + 1, **changes)
 
 
-def test_an_edit_of_another_process_takes_effect_in_time(order: IdRule, eventually: Eventually) -> None:
-    assert next_id("order") == "000000000"
-    edited_elsewhere(order, source="X{counter:09d}")
-    assert eventually(lambda: answer().startswith("X"), WITHIN)
-    assert answer().startswith("X")
-
-
 def test_an_edit_reaches_a_process_that_did_not_make_it(
     order: IdRule, worker: Callable[..., Any], eventually: Eventually
 ) -> None:

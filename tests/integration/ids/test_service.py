@@ -19,7 +19,6 @@ from resty_django.ids import amonitor, anext_id, anext_ids, monitor, next_id, ne
 from resty_django.ids.errors import (
     BadCount,
     BadName,
-    BadSalt,
     Exhausted,
     NotExist,
     TooFast,
@@ -57,10 +56,6 @@ def test_each_name_has_its_own_numbers(order: IdRule) -> None:
     assert [next_id("order", app) for app in ("", "a", "b", "a")] == ["000000000"] * 3 + ["000000001"]
 
 
-def test_a_batch_may_be_larger_than_a_segment(order: IdRule) -> None:
-    assert numbers(many(1000)) == list(range(1000))
-
-
 @pytest.mark.parametrize("count", [0, -1, 1001, True, 1.0, "1", None])
 def test_a_count_out_of_bounds_is_refused(order: IdRule, count: Any) -> None:
     with pytest.raises(BadCount, match="from 1 to 1000"):
@@ -91,15 +86,6 @@ def test_any_other_name_makes_a_counter(order: IdRule, name: str) -> None:
     stop()
     assert next_id("order", name) == "000000001"
     assert IdCounter.objects.get().app_name == name
-
-
-def test_a_salt_is_checked_and_shown(make_rule: MakeRule) -> None:
-    make_rule(source="{salt:2}{counter:06d}", max_counter=999_999)
-    assert next_id("order", salt="ab") == "ab000000"
-    for salt in ("", "abc", "a-"):
-        with pytest.raises(BadSalt):
-            next_id("order", salt=salt)
-    assert next_id("order", salt="cd") == "cd000001"
 
 
 # Threads and clean stops

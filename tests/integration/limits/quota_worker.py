@@ -1,4 +1,7 @@
-"""A process that uses a quota: `quota_worker.py WHAT LIMIT`. It prints a JSON list for each thing that happens."""
+"""A process that uses a quota: `quota_worker.py WHAT LIMIT`. It prints a JSON list for each thing that happens.
+
+Private names: `_reserve` is where the process stops to be killed, between its reservation and its block.
+"""
 
 from __future__ import annotations
 

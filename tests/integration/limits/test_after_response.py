@@ -215,7 +215,7 @@ async def test_a_view_refunds_a_request_once(site: Site, limit_of: Any) -> None:
     path = "/?refund&async" if site.asynchronous else "/?refund"
     assert await site.statuses(view, 5, path=path) == [200] * 5
     assert await site.statuses(view, 2) == [200] * 2
-    assert 429 in await site.statuses(view, 2)
+    assert (await site.statuses(view, 2))[-1] == 429
     assert await site.statuses(view, 1, path=path) == [429]
     assert await site.statuses(view, 1, path=path) == [429]
 

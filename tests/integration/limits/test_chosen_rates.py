@@ -1,4 +1,7 @@
-"""Several rates in one text, and rates that depend on the request: functions and tiers, in decorators and throttles."""
+"""Several rates in one text, and rates that depend on the request: functions and tiers, in decorators and throttles.
+
+Private names: `_enforcers` of a throttle, since it shows in memory alone that each rate is built once.
+"""
 
 from __future__ import annotations
 

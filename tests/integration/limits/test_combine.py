@@ -162,7 +162,7 @@ async def test_several_rates_have_the_calls_of_one_limiter(stored: Bench) -> Non
     assert await left() == [0, 1]
 
 
-async def test_different_stores(redis_cache: str, clock: Clock) -> None:
+async def test_limiters_on_different_stores_decide_together(redis_cache: str, clock: Clock) -> None:
     from resty_django.shdict.redis import RedisDict
 
     local, remote = LocalStore(clock=clock), RedisDict("limits", alias=redis_cache)
@@ -263,19 +263,18 @@ async def test_a_key_as_text_and_as_bytes_is_one(stored: Bench) -> None:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(trace=TRACES)
-def test_same_as_the_protocol(trace: Any, store_for_traces: Any) -> None:
-    store, clock, clear = store_for_traces
-    clear()
+def test_combine_decides_as_the_protocol(trace: Any, store_for_traces: Any) -> None:
+    empty_store, clock = store_for_traces
     expected = replay(trace, LocalStore(clock=clock), clock, oracle)
-    assert replay(trace, store, clock, by_combine) == expected
+    assert replay(trace, empty_store(), clock, by_combine) == expected
 
 
 @pytest.fixture(params=["local", "lmdb", pytest.param("redis", marks=pytest.mark.redis)])
 def store_for_traces(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
+    """A function that returns a store without states, and the clock of that store."""
     clock = Clock()
     if request.param == "local":
-        local = LocalStore(clock=clock)
-        yield local, clock, local._states.clear
+        yield lambda: LocalStore(clock=clock), clock
         return
     dictionary: SharedDict
     if request.param == "lmdb":
@@ -284,7 +283,12 @@ def store_for_traces(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
         from resty_django.shdict.redis import RedisDict
 
         dictionary = RedisDict("traces", alias=request.getfixturevalue("redis_cache"), clock=clock)
-    yield dictionary, clock, dictionary.flush_all
+
+    def emptied() -> SharedDict:
+        dictionary.flush_all()
+        return dictionary
+
+    yield emptied, clock
     dictionary.close()
 
 

@@ -112,15 +112,6 @@ def test_a_cost_that_can_never_pass() -> None:
     assert "Retry-After" not in refused
 
 
-def test_keys_expire() -> None:
-    store = shdicts["limits"]
-    store.flush_all()
-    assert statuses(view(with_rate(TokenBucketThrottle, "1/h")), 1) == [200]
-    ttls = [store.ttl(key) for key in store.get_keys() if not key.startswith("resty:stats:")]
-    assert ttls
-    assert all(3600 < ttl < 4000 for ttl in ttls)
-
-
 def test_headers_wait_and_signal() -> None:
     drf_view = view(with_rate(FixedWindowThrottle, "1/h", scope="uploads"))
     with heard(request_refused) as signals:
@@ -134,7 +125,7 @@ def test_headers_wait_and_signal() -> None:
     assert (one_refusal["name"], one_refusal["key"]) == ("uploads", "ip:192.0.2.1")
 
 
-def test_users_have_their_own() -> None:
+def test_each_user_is_throttled_separately() -> None:
     drf_view = view(with_rate(FixedWindowThrottle, "1/h"))
     for user in (User(pk=1), User(pk=2), None):
         assert statuses(drf_view, 2, user=user) == [200, 429]
@@ -155,7 +146,7 @@ def test_a_user_who_came_by_the_authentication_of_drf(db: None) -> None:
     assert one(factory.get("/", REMOTE_ADDR="192.0.2.1")).status_code == 200
 
 
-def test_keys_and_costs() -> None:
+def test_throttles_have_keys_and_costs() -> None:
     drf_view = view(with_rate(FixedWindowThrottle, "4/h", key="arg:pk", cost=2))
     for pk in (1, 2):
         assert statuses(drf_view, 3, pk=pk) == [200, 200, 429]
@@ -217,7 +208,7 @@ def test_responses_report_all_throttles() -> None:
     assert passed["X-RateLimit-Limit"] == "2"
 
 
-def test_slots() -> None:
+def test_a_throttle_bounds_concurrent_requests() -> None:
     inside, go_on = threading.Barrier(3), threading.Event()
 
     class Slow(Quiet):

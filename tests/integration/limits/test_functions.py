@@ -37,7 +37,7 @@ def test_calls_beyond_the_rate_raise() -> None:
     assert (send.__name__, send.__doc__) == ("send", "Send it.")
 
 
-async def test_an_async_function() -> None:
+async def test_a_coroutine_function_is_limited() -> None:
     @limited("2/h")
     async def fetch(number: int) -> int:
         return number
@@ -69,7 +69,7 @@ async def test_an_async_call_waits_without_blocking() -> None:
     assert max(times) - started >= 0.09
 
 
-def test_several_rates_and_none() -> None:
+def test_all_of_several_rates_apply_and_the_key_none_is_free() -> None:
     @limited("5/h;2/d", key=lambda user: user)
     def export(user: str | None) -> bool:
         return True

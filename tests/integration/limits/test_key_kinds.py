@@ -83,7 +83,7 @@ def test_texts_that_are_not_addresses_are_replaced_by_a_hash(key: str) -> None:
     assert passes(key, "address") == 1
 
 
-def test_stored_keys() -> None:
+def test_keys_are_stored_by_their_kind() -> None:
     assert stored_key(" 192.0.2.7:443 ", "address") == "192.0.2.7"
     assert stored_key("::ffff:192.0.2.7", "address") == "192.0.2.7"
     assert stored_key("", "address") == stored_key("", "user") == "-"
@@ -92,7 +92,7 @@ def test_stored_keys() -> None:
 
 
 @pytest.mark.usefixtures("everywhere")
-async def test_coroutines() -> None:
+async def test_coroutine_functions_have_kinds_of_keys() -> None:
     await aoverride("none", "7", "user")
 
     @limited("1/h", key=lambda value: value, key_kind="user", name="acalls")

@@ -124,12 +124,14 @@ def test_bans_are_shown_with_their_limit_time_and_reason(admin_client: Client) -
     assert "This key is not banned." in key_page(admin_client, "192.0.2.9")
 
 
-def test_bans_of_limits_that_only_other_processes_have_loaded_are_shown(admin_client: Client) -> None:
+def test_bans_of_limits_that_only_other_processes_have_loaded_are_shown(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     view = limit_window(1, per="1h", key="ip", ban="1h", name="search")(lambda request: HttpResponse("found"))
     for _ in range(3):
         view(RequestFactory().get("/", REMOTE_ADDR="2001:db8::7"))
     stats.flush()
-    catalog._limits.clear()
+    monkeypatch.setattr(catalog, "_limits", {})
     (text,) = rows(key_page(admin_client, "2001:db8::9"), "resty-key-bans")
     assert text.startswith("search 2001:db8::/64 ")
 

@@ -15,7 +15,6 @@ from django.core.handlers.asgi import ASGIHandler
 from django.http import FileResponse, HttpResponse, StreamingHttpResponse
 from django.template import engines
 from django.template.response import TemplateResponse
-from django.test import Client
 from django.urls import path
 
 from resty_django.limits import Concurrency
@@ -321,15 +320,6 @@ def served(settings: Any) -> Iterator[Callable[[Any], None]]:
 
     with serving(settings, urlpatterns):
         yield serve  # type: ignore[misc]
-
-
-def test_a_client_that_reads_a_stream(served: Any, conn: Concurrency) -> None:
-    served(stream=limit(conn)(lambda request: StreamingHttpResponse(iter([b"a", b"b"]))))
-    client = Client(REMOTE_ADDR="192.0.2.1")
-    response = client.get("/stream/")
-    assert busy(conn) == 1
-    assert b"".join(response.streaming_content) == b"ab"
-    assert busy(conn) == 0
 
 
 async def asgi(route: str, gone: asyncio.Event, sent: asyncio.Event) -> list[dict[str, Any]]:

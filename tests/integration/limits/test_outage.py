@@ -60,7 +60,7 @@ def rested(store: Any) -> None:
 
 
 @pytest.mark.redis
-async def test_open(store: RedisDict, server: Server, caplog: pytest.LogCaptureFixture) -> None:
+async def test_open_lets_requests_pass(store: RedisDict, server: Server, caplog: pytest.LogCaptureFixture) -> None:
     count = FixedWindow(3, 3600, store=store, on_error="open")
     assert count.hit("k") == Decision(True, 0.0, 2, 3, 2, 3600.0)
     server.kill()
@@ -104,7 +104,7 @@ async def test_a_store_that_only_answers_reads_is_down(
 
 
 @pytest.mark.redis
-async def test_closed(store: RedisDict, server: Server) -> None:
+async def test_closed_refuses_requests(store: RedisDict, server: Server) -> None:
     count = FixedWindow(3, 3600, store=store, on_error="closed")
     server.kill()
     for decision in (count.hit("k"), await count.ahit("k")):
@@ -115,7 +115,7 @@ async def test_closed(store: RedisDict, server: Server) -> None:
 
 
 @pytest.mark.redis
-async def test_local(store: RedisDict, server: Server) -> None:
+async def test_local_counts_in_the_process(store: RedisDict, server: Server) -> None:
     count = FixedWindow(3, 3600, store=store, on_error="local")
     slots = Concurrency(2, store=store, on_error="local", prefix="c:")
     free = Concurrency(1, store=store, on_error="local", prefix="f:", lease=None)
@@ -171,7 +171,7 @@ async def test_an_awaited_change_meets_the_outage_first(
 
 
 @pytest.mark.redis
-async def test_raise(store: RedisDict, server: Server) -> None:
+async def test_raise_raises_on_each_call(store: RedisDict, server: Server) -> None:
     slots = Concurrency(3, store=store, on_error="raise")
     server.kill()
     for call in (slots.hit, slots.peek, slots.leaving, slots.uncommit):
@@ -207,7 +207,7 @@ async def test_a_store_that_is_down_is_left_alone(store: RedisDict, server: Serv
 
 
 @pytest.mark.redis
-async def test_combined(store: RedisDict, server: Server) -> None:
+async def test_combined_limits_follow_their_on_error(store: RedisDict, server: Server) -> None:
     def limits(on_error: str) -> list[Any]:
         return [
             FixedWindow(2, 3600, store=store, on_error=on_error, prefix="f:"),

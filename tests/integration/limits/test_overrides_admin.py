@@ -24,7 +24,6 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 OVERRIDES = "/admin/resty_limits/limitoverride/"
 KEY = f"{POLICIES}limits/key/"
-IMPORT = f"{POLICIES}import/"
 EMPTY = {f"{name}_{part}": "" for name in ("starts_at", "ends_at") for part in (0, 1)}
 EDIT = ("view_limitoverride", "add_limitoverride", "change_limitoverride", "delete_limitoverride")
 
@@ -123,12 +122,6 @@ def test_an_override_of_a_deleted_policy_says_so(admin_client: Client) -> None:
     assert "in force" in admin_client.get(OVERRIDES).content.decode()
     policy.delete()
     assert "no such policy" in admin_client.get(OVERRIDES).content.decode()
-
-
-def test_a_second_override_of_a_key_is_refused(admin_client: Client) -> None:
-    make_override()
-    html = admin_client.post(f"{OVERRIDES}add/", entered()).content.decode()
-    assert "There is already an override of this key and limit. Change that one." in errors(html)
 
 
 def test_a_limit_of_code_needs_the_setting(admin_client: Client, settings: Any, limits_site: dict[str, Any]) -> None:

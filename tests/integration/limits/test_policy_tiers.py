@@ -1,4 +1,8 @@
-"""Policies with several rates, rates per tier and exemptions: in middleware, decorators, the admin, and files."""
+"""Policies with several rates, rates per tier and exemptions: in middleware, decorators, the admin, and files.
+
+Private names: the cache of `enforcers._log_missing_function`, which logs once in a process: earlier tests may have
+caused that line.
+"""
 
 from __future__ import annotations
 
@@ -103,13 +107,6 @@ def test_each_tier_has_its_rate(statuses: Statuses, algorithm: str) -> None:
     assert passed(statuses(plan="staff")) == 6
     assert passed(statuses(plan="unknown")) == 1
     assert passed(statuses()) == 0  # requests without a tier, and with an unknown tier, share a state
-
-
-def test_all_of_several_rates_have_to_pass_and_count_once(statuses: Statuses) -> None:
-    make_policy("api", path="/api/*", tiers=TIERS)
-    assert passed(statuses(plan="many", count=5)) == 3
-    assert reporter.stats.flush()
-    assert reporter.stats.totals()["api"] == Totals(passed=3, refused=2)
 
 
 @BOTH_HANDLERS
@@ -251,12 +248,6 @@ def test_an_override_replaces_all_rates_of_a_policy(statuses: Statuses) -> None:
     assert passed(statuses()) == 0
 
 
-def test_a_ban_counts_the_refusals_of_all_rates(statuses: Statuses) -> None:
-    make_policy("api", path="/api/*", limit=None, window="", rate="5/h;2/365d", ban="15m")
-    assert passed(statuses(count=3)) == 2
-    assert [(ban.limit, ban.number) for ban in bans.current_bans()] == [("api", 1)]
-
-
 def test_code_that_calls_the_limiter_of_a_policy_is_limited_by_all_rates() -> None:
     make_policy("api", limit=None, window="", rate="5/h;3/365d")
     policy = policy_of("api")
@@ -379,12 +370,6 @@ def test_refusals_ban_a_key_in_all_tiers(statuses: Statuses) -> None:
     assert passed(statuses(plan="staff")) == 6  # a tier without a limit has no bans either
     bans.lift("all")
     assert passed(statuses(plan="many", count=2)) == 2
-
-
-def test_policies_in_shadow_mode_do_not_ban(statuses: Statuses) -> None:
-    make_policy("api", path="/api/*", mode="shadow", ban="15m")
-    assert passed(statuses()) == 6
-    assert bans.current_bans() == []
 
 
 # --- validation ---------------------------------------------------------------------------------------------------

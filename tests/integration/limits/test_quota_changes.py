@@ -1,4 +1,7 @@
-"""Grants and resets of quotas: the rows, the blocks in this store and in others, transactions."""
+"""Grants and resets of quotas: the rows, the blocks in this store and in others, transactions.
+
+Private names: `Quota._reserve`, behind which a reset comes between the reservation and its use.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Quotas: rows in the database, blocks in the shared store, decorators, throttles; what happens without either."""
+"""Quotas: rows in the database, blocks in the shared store, decorators, throttles; what happens without either.
+
+Private names: `rows._reserve` is the one statement that fails while the database is away or transactions conflict.
+"""
 
 from __future__ import annotations
 

@@ -128,22 +128,6 @@ async def test_the_fields_of_decorators(site: Site, limits: Any, selection: str)
         assert "Retry-After" in refused
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("selection", SELECTIONS)
-def test_the_fields_of_policies(served: None, limits: Any, selection: str) -> None:
-    rule = {"algorithm": "fixed_window", "window": "1h", "path": "/items/"}
-    limits(HEADERS=selection, RULES=[{**rule, "name": "tight", "limit": 1}, {**rule, "name": "loose", "limit": 9}])
-    passed, refused = Client().get("/items/"), Client().get("/items/")
-    assert (passed.status_code, refused.status_code) == (200, 429)
-    assert reported(passed) == reported(refused) == SELECTIONS[selection]
-    if "RateLimit" in passed.headers:
-        names = [name for name, _ in fields(passed["RateLimit"])]
-        assert sorted(names) == ["loose", "tight"]
-        assert names == [name for name, _ in fields(passed["RateLimit-Policy"])]
-    if "X-RateLimit-Limit" in passed.headers:
-        assert passed["X-RateLimit-Limit"] == "1"
-
-
 @pytest.mark.parametrize("selection", SELECTIONS)
 def test_the_fields_of_throttles(limits: Any, selection: str) -> None:
     limits(HEADERS=selection)

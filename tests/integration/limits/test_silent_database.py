@@ -1,4 +1,7 @@
-"""A database that says nothing keeps the thread of the limits for no longer than its bound."""
+"""A database that says nothing keeps the thread of the limits for no longer than its bound.
+
+Private names: `registry._rows` is the read that is held up until the database is silent.
+"""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def calls(request: pytest.FixtureRequest) -> Calls:
     return Calls(request.param == "async")
 
 
-async def test_what_passes_at_once(calls: Calls) -> None:
+async def test_calls_beyond_the_limit_raise(calls: Calls) -> None:
     limiter = FixedWindow(2, 3600, prefix="slots:")
     assert (await calls.acquire(limiter, "k")).remaining == 1
     assert (await calls.acquire(limiter, "k")).remaining == 0
@@ -98,7 +98,7 @@ def test_a_wait_is_not_below_zero() -> None:
             FixedWindow(1, 3600, prefix="slots:").acquire("k", wait=wait)
 
 
-async def test_costs(calls: Calls) -> None:
+async def test_a_place_may_cost_several_units(calls: Calls) -> None:
     limiter = FixedWindow(5, 3600, prefix="slots:")
     assert (await calls.acquire(limiter, "k", cost=3)).remaining == 2
     with pytest.raises(Limited):
@@ -121,7 +121,7 @@ async def test_a_failing_block_releases_its_slot(calls: Calls) -> None:
     assert limiter.peek("k").remaining == 2
 
 
-async def test_all_slots_are_taken(calls: Calls) -> None:
+async def test_a_slot_is_refused_while_all_are_taken(calls: Calls) -> None:
     limiter = Concurrency(1, prefix="slots:")
 
     async def inner() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from resty_django.limits import Concurrency, LeakyBucket, Limited, TooManyWaiting, limited, overview
+from resty_django.limits import Concurrency, LeakyBucket, Limited, TooManyWaiting, bans, limited, overview
 from resty_django.limits.limiters.waiting import waiting_calls
 from resty_django.limits.statistics.reporter import stats
 from tests.integration.limits.view_tools import change
@@ -165,6 +165,7 @@ def test_a_call_refused_for_want_of_a_place_does_not_count_for_a_ban(settings: A
     for _ in range(2):
         with pytest.raises(TooManyWaiting):
             call()
+    assert bans.current_bans() == []
 
 
 def test_the_maximum_is_logged_once(settings: Any, caplog: pytest.LogCaptureFixture) -> None:

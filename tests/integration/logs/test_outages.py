@@ -104,9 +104,12 @@ def test_a_server_that_is_killed_in_the_middle_of_a_send_loses_nothing(stream: L
     assert all(len(line) > 100_000 for line in numbers if not line.startswith("0 "))
 
 
-def test_messages_sent_just_before_a_kill_are_resent(stream: LogServer, ship: Ship) -> None:
-    """It was unread in the memory of the system, which caused no error."""
-    logger, handler = ship(stream, resend=LONG)
+@pytest.mark.parametrize(("resend", "again"), [(LONG, ["one", "two"]), (0, [])], ids=["resent", "lost"])
+def test_messages_sent_just_before_a_kill_are_resent_unless_that_is_switched_off(
+    stream: LogServer, ship: Ship, resend: int, again: list[str]
+) -> None:
+    """They were unread in the memory of the system, which causes no error."""
+    logger, handler = ship(stream, resend=resend)
     logger.info("one")
     handler.flush()
     until(lambda: stream.lines() == ["one"])
@@ -121,26 +124,8 @@ def test_messages_sent_just_before_a_kill_are_resent(stream: LogServer, ship: Sh
     stream.start()
     logger.info("three")
     handler.flush()
-    until(lambda: stream.lines() == ["one", "one", "two", "three"])
-    assert handler.stats().resent == 2
-
-
-def test_without_resending_these_messages_are_lost_silently(tcp: LogServer, ship: Ship) -> None:
-    logger, handler = ship(tcp, resend=0)
-    logger.info("one")
-    handler.flush()
-    until(lambda: tcp.lines() == ["one"])
-    process = tcp.process
-    assert process is not None
-    process.send_signal(signal.SIGSTOP)
-    logger.info("two")
-    handler.flush()
-    tcp.kill()
-    tcp.start()
-    logger.info("three")
-    handler.flush()
-    until(lambda: tcp.lines() == ["one", "three"])
-    assert handler.stats().error is None
+    until(lambda: stream.lines() == ["one", *again, "three"])
+    assert (handler.stats().resent, handler.stats().error) == (len(again), None)
 
 
 def test_a_connection_that_the_server_has_closed_is_noticed_before_more_is_sent(stream: LogServer, ship: Ship) -> None:

@@ -47,7 +47,7 @@ class Machine(RuleBasedStateMachine):
         self.now = 1_000_000
         self.block = Block()
 
-    def _use(self, cost: int, killed: bool) -> bool:
+    def take_units(self, cost: int, killed: bool) -> bool:
         taken = blocks.take(self.block, self.now, cost, self.limit)
         assert not taken.check or self.now >= self.block.checked_until
         self.block = taken.block
@@ -78,11 +78,11 @@ class Machine(RuleBasedStateMachine):
     def use(self, cost: int) -> None:
         left = self.limit + self.granted - self.passed - self.lost
         refused_before = self.now < self.block.refused_until
-        assert self._use(cost, False) == (cost <= left) or refused_before
+        assert self.take_units(cost, False) == (cost <= left) or refused_before
 
     @rule(cost=st.integers(1, 5))
     def kill(self, cost: int) -> None:
-        self._use(cost, True)
+        self.take_units(cost, True)
 
     @rule()
     def lose_the_store(self) -> None:
@@ -161,13 +161,13 @@ def test_units_that_were_reserved_before_a_reset_are_dropped() -> None:
 def test_all_units_pass_one_at_a_time() -> None:
     machine = Machine()
     machine.begin(1000, 100)
-    assert [machine._use(1, False) for _ in range(1010)] == [True] * 1000 + [False] * 10
+    assert [machine.take_units(1, False) for _ in range(1010)] == [True] * 1000 + [False] * 10
     assert machine.row == 1000
 
 
 def test_mixed_costs_use_the_limit_up() -> None:
     machine = Machine()
     machine.begin(100, 100)
-    assert [machine._use(30, False) for _ in range(4)] == [True, True, True, False]
-    assert [machine._use(7, False) for _ in range(2)] == [True, False]
-    assert [machine._use(1, False) for _ in range(4)] == [True, True, True, False]
+    assert [machine.take_units(30, False) for _ in range(4)] == [True, True, True, False]
+    assert [machine.take_units(7, False) for _ in range(2)] == [True, False]
+    assert [machine.take_units(1, False) for _ in range(4)] == [True, True, True, False]

@@ -185,7 +185,7 @@ def test_leaving_without_a_token_frees_the_oldest_and_uncommit_the_newest(option
     assert [limiter.renew("k", token) for token in tokens] == [False, True, True, False]
 
 
-def test_many_slots(options: Any, clock: Clock) -> None:
+def test_many_slots_are_taken_released_and_expire(options: Any, clock: Clock) -> None:
     limiter = Concurrency(100, lease=10, **options)
     tokens = [limiter.hit("k").token for _ in range(100)]
     assert not limiter.hit("k")
@@ -197,7 +197,7 @@ def test_many_slots(options: Any, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("token", ["x", "0g", "local:zz"])
-def test_a_token_that_is_none(token: str, options: Any) -> None:
+def test_a_malformed_token_is_refused(token: str, options: Any) -> None:
     with pytest.raises(ValueError, match="token"):
         Concurrency(1, **options).leaving("k", token=token)
 
@@ -297,7 +297,7 @@ def test_kinds_of_limiters_share_no_states(options: Any, first: Callable[..., An
             limiter.reset("k")
 
 
-def test_reset(options: Any) -> None:
+def test_a_reset_deletes_the_state_of_a_key(options: Any) -> None:
     limiter = FixedWindow(1, 10, **options)
     assert not limiter.reset("k")
     limiter.hit("k")
@@ -305,7 +305,7 @@ def test_reset(options: Any) -> None:
     assert limiter.hit("k")
 
 
-def test_words(options: Any) -> None:
+def test_limiters_describe_themselves(options: Any) -> None:
     assert LeakyBucket(200, 100).describe() == "200 requests/s, up to 100 wait, then refused"
     assert "5,000 requests per hour" in FixedWindow(5000, 3600).describe()
     assert SlidingWindow(10, 60).describe() == "about 10 requests in any minute, then refused"
@@ -470,7 +470,7 @@ def test_the_wait_of_a_token_bucket_is_in_seconds(max_wait: Any, seconds: Any, m
 
 
 @pytest.mark.parametrize("cost", [0, -1, 1.5, "2", None])
-async def test_wrong_costs(cost: Any, options: Any) -> None:
+async def test_a_cost_must_be_a_whole_number_from_1(cost: Any, options: Any) -> None:
     limiter = TokenBucket.from_interval(1, 5, **options)
     for call in (limiter.hit, limiter.peek, limiter.uncommit):
         with pytest.raises(ValueError, match="cost"):
@@ -482,7 +482,7 @@ async def test_wrong_costs(cost: Any, options: Any) -> None:
         limiter.take("k", cost)
 
 
-def test_wrong_keys(options: Any, tmp_path: Any) -> None:
+def test_a_key_must_be_text_of_a_bounded_length(options: Any, tmp_path: Any) -> None:
     from resty_django.shdict.lmdb import LmdbDict
 
     store = LmdbDict("keys", 1024 * 1024, str(tmp_path))
