@@ -40,6 +40,8 @@ def encode(value: Any) -> tuple[int, bytes]:
             return TEXT, value.encode()
         except UnicodeEncodeError as error:
             raise BadValue(f"The text cannot be written as UTF-8: {error}. Store it as bytes.") from None
+    if kind is bytes:
+        return BYTES, value
     if kind is int:
         try:
             return INT, WHOLE.pack(value)
@@ -50,8 +52,6 @@ def encode(value: Any) -> tuple[int, bytes]:
         return FLOAT, _FLOAT.pack(value)
     if kind is bool:
         return BOOL, b"\1" if value else b"\0"
-    if kind is bytes:
-        return BYTES, value
     return _encode_other(value)
 
 

@@ -60,16 +60,7 @@ from ..middleware.limits import Rate
 from .canvas import Signature, check_callbacks, consequences_of
 from .context import TaskContext
 from .message import ArgumentSource, Parameters, PlannedJob, PutOptions, TaskMessage, call_of, data_of, dispatcher
-from .options import (
-    NO_OPTIONS,
-    EnqueueKeywords,
-    EnqueueOptions,
-    TaskKeywords,
-    TaskOptions,
-    TaskTimes,
-    check_keywords,
-    timing,
-)
+from .options import NO_OPTIONS, EnqueueKeywords, EnqueueOptions, TaskKeywords, TaskOptions, TaskTimes, check_keywords
 from .results import AsyncResult
 from .schedule import Schedule
 
@@ -223,7 +214,7 @@ class Task(Runnable, Generic[P, R]):
         self.parameters.check(args, kwargs, source)
         times, put_options, consequences = TaskTimes(), self._put_options, None
         if options is not NO_OPTIONS:  # `delay` has none, and is faster without these calls
-            times = timing(client.clock, options.countdown, options.eta, options.expires)
+            times = options.times(client.clock)
             put_options = put_options.updated(options)
         if options.reaction_names or options.depends or self.options.reaction_names:
             consequences = consequences_of(self, options, client, policies)

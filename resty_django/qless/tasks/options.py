@@ -249,7 +249,7 @@ class EnqueueOptions(CallReactions, frozen=True, kw_only=True):
     retries: int | None = None
 
     def checked(self) -> EnqueueOptions:
-        """Return the options, with lists in `depends` and `tags`. `timing` checks the times when it reads them.
+        """Return the options, with lists in `depends` and `tags`. `times` checks the others when it reads them.
 
         Raises `TypeError` for a value of the wrong type, and `InvalidArgument` for a number out of range.
         """
@@ -266,6 +266,10 @@ class EnqueueOptions(CallReactions, frozen=True, kw_only=True):
         if self.tags == () and self.depends == ():
             return self
         return msgspec.structs.replace(self, tags=checked["tags"] or [], depends=checked["depends"] or [])
+
+    def times(self, clock: Callable[[], float]) -> TaskTimes:
+        """Return when the job may start. Raises `TypeError`, `InvalidArgument`."""
+        return timing(clock, self.countdown, self.eta, self.expires)
 
 
 NO_OPTIONS: Final = EnqueueOptions()

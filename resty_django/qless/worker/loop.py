@@ -12,7 +12,7 @@ sends one pipeline with:
 - heartbeats, which renew leases: when the lease of a job expires, another worker may get the job
 - a pop, which reserves as many jobs as slots are free
 
-| class | module | part |
+| name | module | part |
 |---|---|---|
 | `ReservedJob` | `job` | a job that was popped, as middleware and functions get it |
 | `JobHandler` | `handlers` | the function and the middleware of a job; or a `refusal`, if there is no such function |
@@ -63,8 +63,10 @@ ABORT_SECONDS: Final = 2.0
 
 
 class ExitCode(IntEnum):
-    """Exit codes of worker processes and of `manage.py runqless`. The higher, the more urgent: if a worker stops for
-    several reasons, the highest code counts."""
+    """Exit codes of worker processes and of `manage.py runqless`.
+
+    If a worker stops for several reasons, the highest code counts.
+    """
 
     OK = 0
     """All jobs have ended."""
@@ -89,8 +91,8 @@ class WorkerLoop:
         signal.signal(signal.SIGTERM, lambda *_: loop.inbox.put(partial(loop.stop, grace=30.0)))
         sys.exit(loop.run())
 
-    `run` blocks until the worker is stopped. Only its thread calls the other methods. To call one from elsewhere, put
-    it into the inbox, also in a signal handler: `SimpleQueue.put` is reentrant.
+    `run` blocks until the worker is stopped. Only its thread calls the other methods, except `snapshot`. To call one
+    from elsewhere, put it into the inbox, also in a signal handler: `SimpleQueue.put` is reentrant.
 
     - `client`: sends the commands. Its `worker_name` is `name`.
     - `reserver`: the order in which the queues are polled.
@@ -331,7 +333,7 @@ class WorkerLoop:
         if free:
             for queue in self._reserver.order():
                 if self._schedule.poll_at[queue] <= now:
-                    self._reserver.asked(queue)
+                    self._reserver.on_poll(queue)
                     self.before_poll(queue)
                     batch.add(("pop", queue, self.name, free), on_reply=partial(self._apply_pop, queue, free, now))
                     return True

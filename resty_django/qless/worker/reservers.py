@@ -14,7 +14,7 @@ class Reserver(Protocol):
     def order(self) -> Iterable[str]:
         """Return the queues to poll now, in order. The worker skips queues that it knows to be empty."""
 
-    def asked(self, queue: str) -> None:
+    def on_poll(self, queue: str) -> None:
         """Record that the queue is being polled."""
 
 
@@ -27,7 +27,7 @@ class Ordered:
     def order(self) -> Iterable[str]:
         return self._queues
 
-    def asked(self, queue: str) -> None:
+    def on_poll(self, queue: str) -> None:
         """Do nothing."""
 
 
@@ -41,7 +41,7 @@ class RoundRobin:
     def order(self) -> Iterable[str]:
         return self._queues[self._next :] + self._queues[: self._next]
 
-    def asked(self, queue: str) -> None:
+    def on_poll(self, queue: str) -> None:
         self._next = (self._queues.index(queue) + 1) % len(self._queues)
 
 
@@ -55,7 +55,7 @@ class Shuffled:
         random.shuffle(self._queues)
         return tuple(self._queues)
 
-    def asked(self, queue: str) -> None:
+    def on_poll(self, queue: str) -> None:
         """Do nothing."""
 
 

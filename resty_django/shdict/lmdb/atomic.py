@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 from ..base import Entry, Keep, Update
 from ..codec import BYTES, decode_value, encode_key, milliseconds
 from .environment import StoreError
-from .items import Content, ItemStore, name_of
+from .items import Content, ItemStore, NoSpace, name_of
 from .records import HEAD_BYTES, MAX_NAME_BYTES, Txn, front_of, head_of
 
 BLANK: Final = bytes(HEAD_BYTES)
@@ -40,15 +40,28 @@ class RevisionMixin(ItemStore):
             if len(name) <= MAX_NAME_BYTES:
                 if monotonic() >= self._check_files_at:
                     self._check_files()
-                with self._writing, self._begin(self._items, None, True) as txn:
-                    record = txn.get(name)
-                    if record is not None and self._is_plain(record, self._clock() * 1000):
-                        new, ttl, result = function(record)
-                        if new is None:
-                            return result
-                        if ttl is None and len(new) == len(record):
-                            txn.put(name, new)  # `update` takes 1.7 times as long
-                            return result
+                with self._writing:
+                    txn = self._begin(self._items, None, True)
+                    try:
+                        record = txn.get(name)
+                        if record is not None:
+                            expires, kind, form, generation = front_of(record)
+                            if (
+                                kind == BYTES
+                                and not form
+                                and generation == self._flushes[0]
+                                and not self._crowded[0]
+                                and not 0 < expires <= self._clock() * 1000
+                            ):
+                                new, ttl, result = function(record)
+                                if new is None:
+                                    return result
+                                if ttl is None and len(new) == len(record):
+                                    txn.put(name, new)  # `update` takes 1.7 times as long
+                                    txn.commit()
+                                    return result
+                    finally:
+                        txn.abort()  # does nothing after `commit`; both are faster than a `with` block
         except (StoreError, UnicodeEncodeError):
             pass  # nothing has changed, and `update` can recover; it checks the key
 
@@ -68,41 +81,48 @@ class RevisionMixin(ItemStore):
         """
         names = list(map(name_of, keys))
 
-        def revise(txn: Txn) -> Any:
-            now = int(self._clock() * 1000)
-            records = list(map(txn.get, names))
-            values: list[Any] = records.copy()
-            crowded, generation = self._crowded[0], self._flushes[0]
-            for index, record in enumerate(records):
-                if record is not None:
-                    expires, kind, form, record_generation = front_of(record)
-                    if crowded or kind != BYTES or form or record_generation != generation or 0 < expires <= now:
-                        values[index] = self._framed(txn, record, now)
-            revisions, result = function(values, *args)
-            changed_length = []
-            for index, (new, ttl, _) in enumerate(revisions):
-                if new is not None:
-                    record = records[index]
-                    if ttl is None and record is not None and record is values[index] and len(new) == len(record):
-                        txn.put(names[index], new)
-                    else:
-                        changed_length.append((index, new, ttl))
-            for index, new, ttl in changed_length:
-                self._put(txn, keys[index], names[index], new[HEAD_BYTES:], ttl, now)
-            return result
-
-        return self._transaction(revise, safe=False, caller="revise_many()")
-
-    def _is_plain(self, record: bytes, now: float) -> bool:
-        """Return whether a record is live bytes under a short key, inline, and need not move in `order`."""
-        expires, kind, form, generation = front_of(record)
-        return (
-            kind == BYTES
-            and not form
-            and generation == self._flushes[0]
-            and not self._crowded[0]
-            and not 0 < expires <= now
-        )
+        tries = 0
+        while True:
+            called = False
+            try:
+                if monotonic() >= self._check_files_at:
+                    self._check_files()
+                with self._writing, self._begin(self._items, None, True) as txn:
+                    now = int(self._clock() * 1000)
+                    records = list(map(txn.get, names))
+                    values: list[Any] = records.copy()
+                    crowded, generation = self._crowded[0], self._flushes[0]
+                    for index, record in enumerate(records):
+                        if record is not None:
+                            expires, kind, form, record_generation = front_of(record)
+                            if (
+                                crowded
+                                or kind != BYTES
+                                or form
+                                or record_generation != generation
+                                or 0 < expires <= now
+                            ):
+                                values[index] = self._framed(txn, record, now)
+                    called = True
+                    revisions, result = function(values, *args)
+                    changed_length = []
+                    for index, (new, ttl, _) in enumerate(revisions):
+                        if new is not None:
+                            record = records[index]
+                            if (
+                                ttl is None
+                                and record is not None
+                                and record is values[index]
+                                and len(new) == len(record)
+                            ):
+                                txn.put(names[index], new)
+                            else:
+                                changed_length.append((index, new, ttl))
+                    for index, new, ttl in changed_length:
+                        self._put(txn, keys[index], names[index], new[HEAD_BYTES:], ttl, now)
+                    return result
+            except (NoSpace, StoreError) as error:
+                tries = self._mend(error, tries, b"", safe=False, caller="revise_many()" if called else "")
 
     def _framed(self, txn: Txn, record: bytes, now: int) -> Any:
         """Return the value of a record of any kind, bytes with a frame; None if it has expired."""

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from ..base import Entry, Item, K, Keep, OnError, SharedDict, StoreOutcome, Update, decode_many
 from ..codec import (
+    BYTES,
     FLOAT,
     INT,
     TEXT,
@@ -185,9 +186,11 @@ class LmdbDict(RevisionMixin, WholeMixin, ListMixin, SharedDict):
         if value is None:
             raise BadValue("None cannot be stored. Use delete().")
         name = name_of(key)
-        content = Content(*encode(value), check_flags(flags))
+        kind, body = encode(value)
+        content = Content(kind, body, check_flags(flags) if flags else 0)
         life = milliseconds(ttl) if ttl else 0
-        tries = 0  # as in `_transaction`, which takes 12 to 30 % longer here, in `_delete` and in `incr`
+        # As in `_transaction`, which takes 10 to 30 % longer here, in `_delete`, `incr`, `update` and `revise_many`.
+        tries = 0
         while True:
             try:
                 if monotonic() >= self._check_files_at:
@@ -262,7 +265,7 @@ class LmdbDict(RevisionMixin, WholeMixin, ListMixin, SharedDict):
 
     def incr(self, key: object, by: float = 1, init: float | None = None, init_ttl: float = 0) -> Any:
         is_small_int = type(by) is int and -MAX_SUMMAND < by < MAX_SUMMAND
-        if not is_small_int or (init_ttl if init is None else type(init) is not int):
+        if not (is_small_int or type(by) is float) or (init_ttl if init is None else type(init) is not int):
             check_addition(by, init, init_ttl)
         name = name_of(key)
         life = milliseconds(init_ttl) if init_ttl else 0
@@ -287,60 +290,71 @@ class LmdbDict(RevisionMixin, WholeMixin, ListMixin, SharedDict):
                             return number
                     now = int(self._clock() * 1000)
                     flags = expires = 0
-                    if record is not None and self._live(record, now):
-                        expires, flags, kind, *_ = HEAD.unpack_from(record)
+                    live = False
+                    if record is not None:
+                        expires, flags, kind, form, generation, _, _ = HEAD.unpack_from(record)
+                        live = generation == self._flushes[0] and not 0 < expires <= now
+                    if record is not None and live:
                         if kind not in (INT, FLOAT):
                             raise NotANumber(f"The value of the key {key!r} is not a number.")
-                        total = decode(kind, self._payload(txn, record)) + by
+                        payload = self._payload(txn, record) if form else record[HEAD_BYTES:]
+                        total = decode(kind, payload) + by
                     elif init is None:
                         raise NotFound(f"The key {key!r} does not exist. Pass init to incr() to create it.")
                     else:
-                        total, expires = init + by, now + life if life else 0
-                    self._save(txn, key, name, record, Content(*encode(total), flags, expires))
+                        total, flags, expires = init + by, 0, now + life if life else 0
+                    kind, body = encode(total)
+                    self._save(txn, key, name, record, Content(kind, body, flags, expires))
                     return total
             except (NoSpace, StoreError) as error:
                 tries = self._mend(error, tries, name, safe=False)
 
     def update(self, key: object, function: Callable[[Any], Update | Keep], entry: Entry = None) -> Any:
         name = name_of(key)
-
-        def update(txn: Txn) -> Any:
-            record = txn.get(name)
-            now = int(self._clock() * 1000)
-            old = payload = None
-            flags = expires = 0
-            if record is not None and self._live(record, now):
-                expires, flags, old_kind, *_ = HEAD.unpack_from(record)
-                payload = self._payload(txn, record)
-                old = decode_value(old_kind, payload)
-            change = function(old)
-            if type(change) is Keep:
-                return change.result
-            if type(change) is not Update:
-                raise TypeError(f"The function of update() returned {change!r}, neither an Update nor a Keep.")
-            if entry is not None:
-                self._append(txn, entry)
-            if change.value is None:
-                if record is not None:
-                    self._remove(txn, name, record)
-                return change.result
-            kind, body = encode(change.value)
-            if change.ttl is not None:
-                life = milliseconds(change.ttl)
-                expires = now + life if life else 0
-            elif (
-                record is not None
-                and payload is not None
-                and kind == old_kind
-                and len(body) == len(payload) == len(record) - HEAD_BYTES
-                and not self._crowded[0]
-            ):
-                txn.put(name, record[:HEAD_BYTES] + body)  # in place, which saves a quarter of the time
-                return change.result
-            self._save(txn, key, name, record, Content(kind, body, flags, expires))
-            return change.result
-
-        return self._transaction(update, safe=False, name=name, caller="update()")
+        tries = 0
+        while True:
+            called = False
+            try:
+                if monotonic() >= self._check_files_at:
+                    self._check_files()
+                with self._writing, self._begin(self._items, None, True) as txn:
+                    record = txn.get(name)
+                    now = int(self._clock() * 1000)
+                    old = payload = None
+                    flags = expires = 0
+                    if record is not None:
+                        expires, flags, old_kind, form, generation, seq, due = HEAD.unpack_from(record)
+                        if generation != self._flushes[0] or 0 < expires <= now:
+                            flags = expires = 0
+                        else:
+                            payload = self._payload(txn, record) if form else record[HEAD_BYTES:]
+                            old = payload if old_kind == BYTES else decode_value(old_kind, payload)
+                    called = True
+                    change = function(old)
+                    if type(change) is Keep:
+                        return change.result
+                    if type(change) is not Update:
+                        raise TypeError(f"The function of update() returned {change!r}, neither an Update nor a Keep.")
+                    if entry is not None:
+                        self._append(txn, entry)
+                    if change.value is None:
+                        if record is not None:
+                            self._remove(txn, name, record)
+                        return change.result
+                    kind, body = encode(change.value)
+                    if change.ttl is not None:
+                        life = milliseconds(change.ttl)
+                        expires = now + life if life else 0
+                    in_place = payload is not None and not form and len(body) == len(payload) and not self._crowded[0]
+                    if record is not None and in_place and kind == old_kind and change.ttl is None:
+                        txn.put(name, record[:HEAD_BYTES] + body)
+                    elif in_place and (not expires or 0 < due <= expires):  # both take at least 12 % less than `_save`
+                        txn.put(name, HEAD.pack(expires, flags, kind, 0, generation, seq, due) + body)
+                    else:
+                        self._save(txn, key, name, record, Content(kind, body, flags, expires))
+                    return change.result
+            except (NoSpace, StoreError) as error:
+                tries = self._mend(error, tries, name, safe=False, caller="update()" if called else "")
 
     # --- many keys ---
 

@@ -127,28 +127,29 @@ class ItemStore(Environment):
             except StoreError as error:
                 tries = self._recover(error, tries)
 
-    def _transaction(self, work: Callable[[Txn], R], safe: bool = True, name: bytes = b"", caller: str = "") -> R:
+    def _transaction(self, work: Callable[[Txn], R], safe: bool = True, name: bytes = b"") -> R:
         """Return the result of a function in a write transaction. It may be called again, after an eviction.
 
-        `safe`: items that have not expired must not be evicted. `name`: the item to be spared. `caller`: the call, if
-        `work` runs a function of the site. Raise `RuntimeError` if that function closes the memory.
+        `safe` and `name`: as in `_mend`.
         """
         tries = 0
         while True:
-            began = False
             try:
                 if monotonic() >= self._check_files_at:
                     self._check_files()
                 with self._writing, self._begin(self._items, None, True) as txn:
-                    began = True
                     return work(txn)
             except (NoSpace, StoreError) as error:
-                if caller and began and "closed" in str(error):  # only this thread can close it now
-                    raise RuntimeError(f"The function of {caller} of {self.name!r} forked or closed it.") from error
                 tries = self._mend(error, tries, name, safe)
 
-    def _mend(self, error: NoSpace | StoreError, tries: int, name: bytes, safe: bool) -> int:
-        """Recover from an error of a write transaction and return the number of tries so far, or raise."""
+    def _mend(self, error: NoSpace | StoreError, tries: int, name: bytes, safe: bool, caller: str = "") -> int:
+        """Recover from an error of a write transaction and return the number of tries so far, or raise.
+
+        `name`: the item to be spared. `safe`: items that have not expired must not be evicted. `caller`: the call whose
+        function of the site has run in the transaction, if any. Raise `RuntimeError` if it has closed the memory.
+        """
+        if caller and "closed" in str(error):  # only this thread can have closed it
+            raise RuntimeError(f"The function of {caller} of {self.name!r} forked or closed it.") from error
         if isinstance(error, NoSpace):
             self._evict(name, error.need, safe)
             return tries

@@ -1,4 +1,7 @@
-"""Fixtures for caches: simulated processes, each with its L1, over both engines and under one clock."""
+"""Fixtures for caches: simulated processes, each with its L1, over both engines and under one clock.
+
+Private names: `_lrus` and `_live` of the module of caches, to forget what earlier tests have left in the process.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""New application names, however many and fast, do not hold up the names that a process serves.
-
-Private names: `_new` of the service, since names that it keeps counting show only after thousands of them.
-"""
+"""New application names, however many and fast, do not hold up the names that a process serves."""
 
 from __future__ import annotations
 
@@ -158,17 +155,27 @@ def test_the_number_of_new_names_is_counted_as_they_come_and_go(order: IdRule, m
             orders = [ids.counter("order", f"name{n}").refill(5) for n in range(20)]
             with pytest.raises(TooManyNames):
                 ids.counter("order", "name20")
-            assert len(ids._new) == waiting() == 20
+            assert waiting() == 20
             ids.forget(ids.counter("order", "name19"))
             ids.forget(ids.counter("order", "name18"))
-            assert len(ids._new) == waiting() == 18
+            for name in ("again1", "again2"):
+                ids.counter("order", name)
+            with pytest.raises(TooManyNames):
+                ids.counter("order", "again3")
+            for name in ("again1", "again2"):
+                ids.forget(ids.counter("order", name))
+            assert waiting() == 18
         assert [outcome(future) for future in orders[:6]] == [""] * 5 + ["TooFast"]
         outcome(orders[-1])
-        assert len(ids._new) == waiting() == 0
+        assert waiting() == 0
         order.source = "X{counter:09d}"
         order.save()
         ids.refresh_now()
-        assert (ids.counters, len(ids._new)) == ({}, 0)
+        assert ids.counters == {}
+        for n in range(20):
+            ids.counter("order", f"later{n}")
+        with pytest.raises(TooManyNames):
+            ids.counter("order", "later20")
 
 
 def test_a_new_name_costs_the_same_however_many_there_are(order: IdRule) -> None:

@@ -315,7 +315,7 @@ def test_a_reset_needs_its_cycle_in_the_text(reset: Reset, enough: list[str], no
 
 
 def test_directives_may_be_spread_over_several_fields() -> None:
-    template("{now:%y}-{counter:06d}-{now:%m%d}", reset=Reset(DAY_SECONDS))
+    assert text("{now:%y}-{counter:06d}-{now:%m%d}", reset=Reset(DAY_SECONDS)) == "26-000042-1121"
 
 
 def test_a_percent_sign_is_not_a_directive() -> None:

@@ -35,7 +35,7 @@ def nobody(request: Any) -> None:
     return None
 
 
-def test_the_words() -> None:
+def test_each_word_reads_its_part_of_the_request() -> None:
     match = SimpleNamespace(view_name="shop:pay", _func_path="shop.views.pay", kwargs={"pk": 9})
     request = factory.get("/a/b", headers={"X-Api-Key": "secret"})
     request.resolver_match = match  # type: ignore[assignment]
@@ -52,7 +52,7 @@ def test_the_words() -> None:
     assert key("view", request) == "shop.views.pay"
 
 
-def test_users() -> None:
+def test_keys_of_users_and_visitors_differ() -> None:
     assert key("user", user(5)) == "5"
     assert key("user", user(None)) == "-"
     assert key("user_or_ip", user(5)) == "user:5"

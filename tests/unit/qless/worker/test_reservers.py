@@ -10,16 +10,16 @@ from resty_django.qless.worker.reservers import Ordered, RoundRobin, Shuffled
 def test_ordered_starts_with_the_first_again() -> None:
     reserver = Ordered("abc")
     assert list(reserver.order()) == ["a", "b", "c"]
-    reserver.asked("b")
+    reserver.on_poll("b")
     assert list(reserver.order()) == ["a", "b", "c"]
 
 
 def test_round_robin_continues_after_the_queue_polled_last() -> None:
     reserver = RoundRobin("abc")
     assert list(reserver.order()) == ["a", "b", "c"]
-    reserver.asked("a")
+    reserver.on_poll("a")
     assert list(reserver.order()) == ["b", "c", "a"]
-    reserver.asked("c")
+    reserver.on_poll("c")
     assert list(reserver.order()) == ["a", "b", "c"]
 
 
