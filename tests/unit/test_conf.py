@@ -264,7 +264,7 @@ def test_events_have_their_defaults() -> None:
     )
 
 
-def test_all_keys_of_events_and_their_bounds(settings: Settings) -> None:
+def test_all_keys_of_events_may_have_their_lowest_values(settings: Settings) -> None:
     settings.RESTY_DJANGO = {
         "SHARED_DICTS": {"news": {}},
         "EVENTS": {

@@ -40,9 +40,13 @@ class CallKeys:
         self._function_name = getattr(function, "__qualname__", repr(function))
         self._by = by
         self._key = key
+        self._names: tuple[str, ...] = ("key",)
+        """The argument that each of the values of a call comes from; with `by`, `self` has two: class and identity."""
         if key is None:
             self._arguments = Arguments(function)
-            if by is not None and not self._arguments.names:
+            names = self._arguments.names
+            self._names = names if by is None else ("self", "self", *names[1:])
+            if by is not None and not names:
                 raise BadOption(f"by is for methods, but {self._function_name}() has no self. Remove by.")
 
     def of(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
@@ -52,20 +56,12 @@ class CallKeys:
         else:
             values = self._arguments.values(args, kwargs)
             if self._by is not None:
-                instance, *others = values
-                values = (*self._identity(self._by, instance), *others)
+                values = (*self._identity(self._by, values[0]), *values[1:])
         if PLAIN_TYPES.issuperset(map(type, values)):  # one `repr` for all values: a hit takes half as long
             key = f"{self.name}{values!r}"
         else:
-            key = self.name + values_text(values, self._value_names(), self._function_name)
+            key = self.name + values_text(values, self._names, self._function_name)
         return key if len(key) <= MAX_KEY_LENGTH else shortened(key)
-
-    def _value_names(self) -> tuple[str, ...]:
-        """Return the name of the argument that each of the values comes from; `self` yields two."""
-        if self._key is not None:
-            return ("key",)
-        names = self._arguments.names
-        return names if self._by is None else ("self", "self", *names[1:])
 
     def _identity(self, by: str | Callable[..., object], instance: object) -> tuple[object, object]:
         """Return the values that identify `self`: its class, and what `by` returns."""

@@ -178,11 +178,9 @@ class CacheReader:
         self, key: str, record: Record, options: Mapping[str, Any], version: int, moment: int = 0
     ) -> Hit:
         serialize = options.get("l1_serializer", self._serialize) if options else self._serialize
-        early = 0.0
-        if record.took:
-            early = self._levels.early.seconds(key, record, options.get("early", self._options.early))
-        value = self._promote(key, record, serialize, version, moment, early)
-        return Hit(value, STALE if record.stale else L2)
+        beta = options.get("early", self._options.early) if record.took else None
+        early = self._levels.early.seconds(key, record, beta) if beta is not None else 0.0
+        return Hit(self._promote(key, record, serialize, version, moment, early), STALE if record.stale else L2)
 
     def _promote_checked(self, call: GetCall, record: Record, version: int) -> Steps[Hit | None]:
         """Do the same for a record with tags, or one that may be replaced early; return None if a tag was

@@ -73,8 +73,6 @@ class StoredHead(msgspec.Struct, frozen=True, gc=False):
 
 def packed_head(bits: int, stored: float, ttl: float, tags: Versions | None, took: float = 0.0) -> bytes:
     """Return the bytes in front of a value. The bits of tags and of `took` are added."""
-    if not took and not tags:
-        return _HEAD.pack(LAYOUT, bits, stored, ttl)
     block = b""
     if took:
         bits |= TIMED
@@ -90,8 +88,6 @@ def unpacked_head(raw: bytes) -> StoredHead:
     layout, bits, stored, ttl = _read_head(raw)
     if layout != LAYOUT or not (0.0 <= ttl < math.inf and -math.inf < stored < math.inf):
         raise ValueError("it is not a record")
-    if not bits & (TIMED | TAGGED):
-        return StoredHead(bits, stored, ttl, 0.0, None, _HEAD.size)
     took, end = 0.0, _HEAD.size
     if bits & TIMED:
         (took,) = _TOOK.unpack_from(raw, end)
@@ -132,15 +128,14 @@ def decode(raw: Any, unpack: Callable[[bytes], Any] = _unpack, limit: int = MAX_
     `unpack`: decodes msgpack; it may raise the errors in `UNREADABLE`. `limit`: the largest value that is decompressed.
     """
     try:
+        layout, bits, stored, ttl = _read_head(raw)
+        if layout == LAYOUT and not bits and 0.0 <= ttl < math.inf and -math.inf < stored < math.inf:
+            return Record(unpack(raw[_HEAD.size :]), stored, ttl, False)  # most records; see `GuardedDict.get`
         head = unpacked_head(raw)
-        if not head.bits:
-            return Record(unpack(raw[head.end :]), head.stored, head.ttl, False)
         if head.bits & ENTRY:
             return None
-        value = None
-        if not head.bits & NEGATIVE:
-            body = raw[head.end :]
-            value = unpack(decompressed(body, limit) if head.bits & COMPRESSED else body)
+        body = decompressed(raw[head.end :], limit) if head.bits & COMPRESSED else raw[head.end :]
+        value = None if head.bits & NEGATIVE else unpack(body)
         return Record(value, head.stored, head.ttl, head.bits & STALE > 0, head.tags, head.took)
     except UNREADABLE:
         return None

@@ -354,7 +354,7 @@ def test_register_rejects_objects_that_cannot_be_called() -> None:
             call(7)
 
 
-def test_register_and_unregister(heard: list[str]) -> None:
+def test_a_handler_is_registered_and_unregistered(heard: list[str]) -> None:
     called: list[str] = []
 
     def handler(data: Any, event: str, source: str, pid: int) -> None:

@@ -245,7 +245,7 @@ async def test_eager_tasks_handle_results_in_the_same_way(settings: Any) -> None
     assert sorted(examples.TRAIL) == sorted([*indirect.AWAITED] * 4)
 
 
-def test_an_awaitable_of_celery(start: Callable[[], InProcessWorker]) -> None:
+def test_awaitables_of_celery_are_awaited_and_generators_fail(start: Callable[[], InProcessWorker]) -> None:
     start()
     assert AsyncResult[Any](put_task(celery_app.coroutine, ("word",), queue="q")).get(LONG) == "word"
     with pytest.raises(TaskFailed, match=GENERATOR):

@@ -105,7 +105,7 @@ def test_exception_groups_are_read() -> None:
         ("", ""),
     ],
 )
-def test_error_line_of_any_message(message: str, error: str) -> None:
+def test_the_error_line_of_any_message_is_found(message: str, error: str) -> None:
     report = report_of(message)
     assert report.error == error
     assert "\n".join(line.text for line in report.lines) == message.strip("\n")

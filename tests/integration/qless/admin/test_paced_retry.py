@@ -142,7 +142,9 @@ def test_several_groups_are_retried_at_a_pace(admin_client: Browser, jobs_site: 
     assert progress(admin_client, HOSTILE)["Waiting or running"] == "1"
 
 
-def test_permissions_and_faults(admin_client: Browser, jobs_site: Client, clock: list[float]) -> None:
+def test_a_paced_retry_needs_its_permission_and_a_positive_rate(
+    admin_client: Browser, jobs_site: Client, clock: list[float]
+) -> None:
     viewer = person("view_job")
     assert "Retry at a pace" not in page(viewer)
     start(admin_client, "1")

@@ -228,7 +228,7 @@ def test_errors_are_at_the_box_with_the_fields(admin_client: Browser, orders: Cl
     assert "is not an age" in reply.content.decode()
 
 
-def test_the_box_completes_fields_and_known_values(admin_client: Browser, orders: Client) -> None:
+def test_the_search_box_completes_fields_and_known_values(admin_client: Browser, orders: Client) -> None:
     orders.queues["mail"].put("shop.tasks.Send", {}, tags=["eu", "b c"])
     orders.queues["mail"].put("shop.tasks.Send", {}, tags=["b c"])
     search(admin_client, "ann")

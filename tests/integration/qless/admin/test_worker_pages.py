@@ -54,7 +54,7 @@ def test_a_worker_page_shows_its_report(admin_client: Browser, jobs_site: Client
         assert version in text_of(admin_client, path("worker")) + text
 
 
-def test_jobs_of_a_worker_with_duration_and_lock(admin_client: Browser, jobs_site: Client) -> None:
+def test_jobs_of_a_worker_are_listed_with_duration_and_lease(admin_client: Browser, jobs_site: Client) -> None:
     queue = jobs_site.queues["mail"]
     queue.put("shop.jobs.Send", {}, jid="recent")
     queue.put("shop.jobs.Export", {}, jid="older")

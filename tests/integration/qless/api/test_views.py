@@ -73,7 +73,7 @@ def test_empty_server_has_empty_lists(jobs: Client, admin_api: APIClient) -> Non
         assert admin_api.get(address(path)).json()[key] == [], path
 
 
-def test_statistics_of_a_queue(jobs: Client, admin_api: APIClient) -> None:
+def test_statistics_of_a_queue_are_returned(jobs: Client, admin_api: APIClient) -> None:
     queue = jobs.queues["mail"]
     queue.put("shop.jobs.Mail")
     pop(queue).complete()

@@ -116,7 +116,7 @@ def test_the_page_of_a_job_that_redis_has_deleted(admin_client: Browser, ended: 
     assert text_of(admin_client, path("archivedjob", str(rows()["a-anna"].pk), "history"))
 
 
-def test_the_page_of_a_failure_and_of_long_arguments(admin_client: Browser, ended: Client) -> None:
+def test_pages_show_errors_and_cut_arguments(admin_client: Browser, ended: Client) -> None:
     page = text_of(admin_client, page_of("f-fail"))
     for text in ("KeyError: &#x27;zip_code&#x27;", "mail-KeyError"):
         assert text in page

@@ -100,7 +100,7 @@ def test_jobs_wait_in_the_queue_and_not_in_the_broker(cluster: Cluster) -> None:
     assert all(history(client, result.id).count("done") == 1 for result in results)
 
 
-def test_a_task_of_celery_after_a_job_and_a_job_after_a_task(cluster: Cluster) -> None:
+def test_jobs_and_tasks_of_celery_wait_for_each_other(cluster: Cluster) -> None:
     cluster.worker()
     job = jobs.awhose.apply_async((1,), countdown=0.2)
     mine = new_txid()

@@ -100,7 +100,7 @@ def test_a_retry_that_has_expired_shows_its_runs_and_its_last_error(site: None, 
             outcome(jid)
 
 
-def test_handlers_and_signals_of_celery(running: InProcessWorker) -> None:
+def test_handlers_and_signals_of_celery_are_called(running: InProcessWorker) -> None:
     heard: Counter[str] = Counter()
 
     def receiver(sender: Any = None, signal: Any = None, **kwargs: Any) -> None:

@@ -114,7 +114,7 @@ def findings() -> list[tuple[str, str, str]]:
     return [(finding.level, finding.subject, finding.message) for _, finding in health.run(["jobs"])]
 
 
-def test_the_probe_of_a_site_without_jobs(settings: Any) -> None:
+def test_the_probe_says_that_a_site_has_no_job_queue(settings: Any) -> None:
     settings.CACHES = {"default": LOCMEM}
     settings.RESTY_DJANGO = {}
     ((level, subject, message),) = findings()
@@ -196,7 +196,7 @@ def test_the_probe_of_a_server_that_is_down_and_one_that_keeps_its_data(settings
     client.close()
 
 
-def test_the_probe_on_a_cluster(settings: Any) -> None:
+def test_the_probe_works_on_a_cluster(settings: Any) -> None:
     with servers.cluster() as nodes:
         settings.CACHES = {"default": LOCMEM, "jobs": redis_cache([node.url for node in nodes], **CLUSTER)}
         settings.RESTY_DJANGO = {"QLESS": {"ALIAS": "jobs", "PREFIX": "{jobs}ql:"}}

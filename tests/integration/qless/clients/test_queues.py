@@ -300,7 +300,9 @@ async def test_a_recurring_job_is_created_changed_and_canceled(client: Client, v
         await invoke(job.update, priority=1)
 
 
-async def test_jobs_spawned_by_a_recurring_job(client: SkewedClient, invoke: Invoke) -> None:
+async def test_a_recurring_job_and_the_jobs_that_it_spawned_name_each_other(
+    client: SkewedClient, invoke: Invoke
+) -> None:
     queue = client.queues["q"]
     await invoke(queue.recur, "K", {"n": 1}, 60, jid="r")
     spawned = await invoke(queue.pop)

@@ -215,7 +215,7 @@ def test_every_command_is_known_by_name_before_its_time_is_looked_at(core: Core,
             valkey.evalsha(core.sha, 0, command)
 
 
-def test_errors_of_ending_a_job(core: Core) -> None:
+def test_errors_of_ending_a_job_name_command_job_and_state(core: Core) -> None:
     ends = {
         "Complete": ["complete", "j", "w", "q", "{}"],
         "Fail": ["fail", "j", "w", "g", "m"],
@@ -250,7 +250,7 @@ def test_errors_of_ending_a_job(core: Core) -> None:
     assert core.complete(worker="other", delay=0, depends="[]") == "complete"
 
 
-def test_errors_of_the_rest(core: Core) -> None:
+def test_errors_of_all_other_commands_name_the_command(core: Core) -> None:
     assert refused(core, "requeue", "w", "q", "j", "K", "{}", 0) == "Requeue(): Job j does not exist"
     assert refused(core, "timeout", "j") == "Timeout(): Job j does not exist"
     assert refused(core, "depends", "j", "on", "x") == "Depends(): Job j not in the depends state: false"
@@ -301,7 +301,7 @@ def test_put_many_writes_nothing_if_one_job_is_wrong(core: Core) -> None:
     assert core.client.keys("*") == []
 
 
-def test_types_of_replies(core: Core) -> None:
+def test_replies_have_their_types(core: Core) -> None:
     assert core("put", "w", "q", "j", "K", "{}", 0) == "j"
     assert core("put.many", "w", "q", "a", "K", "{}", 0, "", "b", "K", "{}", 0, "") == 2
     assert core("get", "nobody") is None

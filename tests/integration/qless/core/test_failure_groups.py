@@ -23,7 +23,7 @@ def fail(core: Core, jid: str, at: float, group: str = "g", message: str = "m", 
     core("fail", jid, "w", group, message)
 
 
-def test_the_latest_failures_of_groups(core: Core) -> None:
+def test_the_latest_failures_of_groups_are_returned(core: Core) -> None:
     for number in range(40):
         fail(core, f"j{number}", number, message=f"Traceback\nKeyError: {number}", klass=f"K{number // 20}")
     fail(core, "alone", 90, group="h", message='a "when":5 in a text: \u00fc')
@@ -61,7 +61,9 @@ def test_jobs_of_other_clients_are_read_too(core: Core, valkey: Redis) -> None:
     assert (group["times"], group["message"]) == ([0, 0, NOW], "")
 
 
-def test_a_user_who_may_read_only_keys_of_the_prefix(core: Core, valkey: Redis, valkey_url: str) -> None:
+def test_failures_are_read_by_a_user_who_may_read_only_keys_of_the_prefix(
+    core: Core, valkey: Redis, valkey_url: str
+) -> None:
     for number in range(30):
         fail(core, f"j{number}", number)
     expected = core("failures.latest", 25, "g"), core("failures.between", NOW + 3, NOW + 9, "g")
@@ -75,7 +77,7 @@ def test_a_user_who_may_read_only_keys_of_the_prefix(core: Core, valkey: Redis, 
         valkey.execute_command("ACL", "DELUSER", "limited")
 
 
-def test_on_a_cluster() -> None:
+def test_failures_are_read_on_a_cluster() -> None:
     with cluster() as nodes, RedisCluster(host="127.0.0.1", port=nodes[0].port) as client:
         prefix = "{jobs}ql:"
 
@@ -98,7 +100,7 @@ def test_on_a_cluster() -> None:
     start=st.integers(-5, 55),
     length=st.integers(-1, 60),
 )
-def test_failures_of_a_span(valkey_url: str, times: list[int], start: int, length: int) -> None:
+def test_failures_of_a_span_are_counted(valkey_url: str, times: list[int], start: int, length: int) -> None:
     with Redis.from_url(valkey_url) as client:
         client.flushdb()
         core = Core(client)
@@ -132,7 +134,7 @@ def test_the_commands_read_few_jobs_of_a_large_group(core: Core, valkey: Redis) 
     assert commands("failures.between", NOW + 5500, NOW + 6000, *groups) <= (2 * 44 if one_by_one else 2 * 22) + 2
 
 
-def test_at_most_a_hundred_groups(core: Core) -> None:
+def test_more_than_a_hundred_groups_are_refused(core: Core) -> None:
     groups = [f"g{number}" for number in range(101)]
     for command in (["failures.latest", 1], ["failures.between", 0, 1]):
         assert len(core.json(*command, *groups[:100])) == 100

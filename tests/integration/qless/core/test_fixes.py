@@ -184,7 +184,9 @@ def test_statistics_expire_as_configured(core: Core, valkey: Redis) -> None:
 
 @EACH
 @pytest.mark.parametrize(("limit", "mended", "upstream"), [(1, ["put"], ["put", "m8"]), (2, ["put", "m8"], None)])
-def test_short_histories(core: Core, profile: str, limit: int, mended: list[str], upstream: list[str] | None) -> None:
+def test_a_short_history_is_trimmed_to_its_limit(
+    core: Core, profile: str, limit: int, mended: list[str], upstream: list[str] | None
+) -> None:
     expected = mended if configure(core, profile, "shared") else upstream or ["put", *(f"m{n}" for n in range(9))]
     core.config(max_job_history=limit)
     core.put()
@@ -258,7 +260,7 @@ def test_expiry_leaves_no_key(core: Core, valkey: Redis, profile: str) -> None:
 
 
 @EACH
-def test_negative_numbers_of_jobs(core: Core, profile: str) -> None:
+def test_negative_numbers_of_jobs_are_refused(core: Core, profile: str) -> None:
     mended = configure(core, profile, "shared")
     for jid in "abcd":
         core.put(jid)
@@ -348,7 +350,7 @@ def test_a_pop_returns_the_trimmed_history(core: Core, limit: int) -> None:
 
 
 @EACH
-def test_differences_in_all_profiles(core: Core, profile: str) -> None:
+def test_fixes_that_all_profiles_have_apply(core: Core, profile: str) -> None:
     core.config(fixes=profile)
     core.put("first")
     core.put("second", depends=["first"], delay=500)

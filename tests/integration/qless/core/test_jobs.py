@@ -13,7 +13,7 @@ from tests.integration.qless.conftest import NOW, Core, CoreError
 pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 
-def test_a_new_job_in_every_key(core: Core) -> None:
+def test_a_put_writes_a_new_job_into_its_keys(core: Core) -> None:
     core.now += 0.25
     core.put(data='{"a": [1, 2]}', priority=5, tags=["x", "y"], retries=3)
     assert core.hash("j:j") == {
@@ -29,7 +29,7 @@ def test_a_new_job_in_every_key(core: Core) -> None:
     assert core.client.dbsize() == 7
 
 
-def test_a_job_as_json(core: Core) -> None:
+def test_a_job_is_returned_as_json(core: Core) -> None:
     core.put(data='{"a":[]}', priority=-1, tags=["x"])
     core.put("k", depends=["j"])
     core("track", "track", "j")
@@ -224,7 +224,7 @@ def test_options_are_set_and_unset(core: Core) -> None:
     assert core.hash("config") == {"mine": "x"}
 
 
-def test_jobs_of_a_kind(core: Core) -> None:
+def test_jobs_are_listed_by_state_in_pages(core: Core) -> None:
     for number in range(6):
         core.put(f"j{number}")
         core.popped()

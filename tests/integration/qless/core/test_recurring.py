@@ -16,7 +16,7 @@ def recur(core: Core, interval: float = 60, offset: float = 0, jid: str = "r", *
     assert core("recur", "q", jid, "Klass", '{"a":1}', "interval", interval, offset, *pairs) == jid
 
 
-def test_a_recurring_job_in_its_keys(core: Core) -> None:
+def test_a_recurring_job_is_written_into_its_keys(core: Core) -> None:
     recur(core, offset=30, tags=["x"], priority=2, retries=3, backlog=4)
     assert core.hash("r:r") == {
         **{"jid": "r", "klass": "Klass", "data": '{"a":1}', "priority": "2", "tags": '["x"]', "state": "recur"},
@@ -110,7 +110,7 @@ def test_idle_workers_are_notified_of_jobs(core: Core, events: Any) -> None:
     assert core("due", "q") is None
 
 
-def test_statistics_of_a_day(core: Core) -> None:
+def test_statistics_of_a_day_have_mean_deviation_and_histogram(core: Core) -> None:
     waits = [0, 0.5, 59.9, 60, 3599, 3600, 7200, 86399, 86400, 86400 * 6.5, 86400 * 7, -1]
     midnight = NOW - NOW % 86400
     for number, wait in enumerate(waits):

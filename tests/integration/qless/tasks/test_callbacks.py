@@ -63,7 +63,7 @@ def test_link_passes_the_result(running: InProcessWorker) -> None:
     assert trail(2) == [["y", {}], [3, "x", {}]]
 
 
-def test_callbacks_of_a_task_and_of_callbacks(running: InProcessWorker) -> None:
+def test_tasks_and_callbacks_have_their_own_callbacks(running: InProcessWorker) -> None:
     watched.delay()
     (outcome,) = trail(1)
     assert (outcome.task, outcome.failure_group) == (watched.name, "q-KeyError")
@@ -152,7 +152,7 @@ def test_wrong_options_of_tasks_and_steps_are_refused(site: Any) -> None:
     assert client.queues.counts() == []
 
 
-def test_a_chain_with_callbacks(running: InProcessWorker) -> None:
+def test_the_callbacks_of_a_chain_run_at_its_end(running: InProcessWorker) -> None:
     ended = chain(add.s(1), add.s(2)).set(link=note.s(), on_failure=report).delay()
     assert ended.get(LONG) == 4
     assert trail(1) == [[4, {}]]

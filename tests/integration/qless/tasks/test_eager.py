@@ -43,7 +43,7 @@ async def test_tasks_run_where_they_are_put() -> None:
     assert (result.state, result.ready(), AsyncResult[Any](result.id).get()) == ("SUCCESS", True, ["x", {}])
 
 
-def test_async_tasks_from_sync_code() -> None:
+def test_async_tasks_run_from_sync_code() -> None:
     assert aadd.delay(1, 2).get() == 3
     assert abound.delay(2).get() == 2
 

@@ -48,7 +48,7 @@ def test_a_group_is_one_object(running: InProcessWorker) -> None:
     }
 
 
-async def test_a_group_in_asyncio(running: InProcessWorker) -> None:
+async def test_a_group_works_in_asyncio(running: InProcessWorker) -> None:
     result = await group(add.s(1), add.s(2)).adelay()
     assert await result.aget(LONG) == [2, 3]
     assert [ended async for ended in result.aiter_native(LONG)] == [

@@ -165,7 +165,7 @@ async def test_depends_takes_what_has_an_id_one_or_several(site: Any, invoke: In
         assert job_of(client, waiting_jid).state == "depends"
 
 
-def test_numbers_at_the_edge_of_their_ranges(site: Any) -> None:
+def test_numbers_at_the_edge_of_their_ranges_are_accepted(site: Any) -> None:
     result = examples.add.apply_async(
         (1,), priority=-2.5, retries=0, countdown=0, expires=0, tags=["a", 7, UUID(int=7)]
     )

@@ -119,6 +119,8 @@ def test_arguments_are_checked_where_the_task_is_put(site: Any) -> None:
     for args, kwargs in (((), {}), ((1, 2, 3), {}), ((1,), {"c": 1}), ((1,), {"a": 1})):
         with pytest.raises(TypeError, match="invalid arguments: "):
             examples.add.delay(*args, **kwargs)
+        with pytest.raises(TypeError, match="invalid arguments: "):
+            examples.add.delay_on_commit(*args, **kwargs)
     with pytest.raises(TypeError, match="invalid arguments: "):
         examples.bound.delay()
     with pytest.raises(InvalidArgument, match=r"builtins\.object"):
@@ -176,7 +178,7 @@ def test_exceptions_are_retried_where_it_says_so(running: InProcessWorker) -> No
     assert TRAIL.count("picky") == 1
 
 
-def test_retry_and_progress(running: InProcessWorker) -> None:
+def test_a_bound_task_retries_itself_and_reports_progress(running: InProcessWorker) -> None:
     result = examples.bound.delay(2)
     assert result.get(LONG) == [result.id, 2, f"{MODULE}.bound"]
     assert TRAIL == [1, 2, 3]
@@ -186,7 +188,7 @@ def test_retry_and_progress(running: InProcessWorker) -> None:
         lost.get(LONG)
 
 
-async def test_retry_and_progress_of_async_tasks(running: InProcessWorker) -> None:
+async def test_a_bound_async_task_retries_itself_and_reports_progress(running: InProcessWorker) -> None:
     result = await examples.abound.adelay(1)
     assert await result.aget(LONG) == 1
     assert await result.aprogress() == (0.5, "half")
@@ -283,18 +285,7 @@ async def test_async_delay_does_not_wait_for_a_commit(running: InProcessWorker, 
     assert await (await examples.add.adelay(1, 2)).aget(LONG) == 3
 
 
-@pytest.mark.django_db(transaction=True)
-def test_no_job_after_a_rollback(site: Any) -> None:
-    with transaction.atomic():
-        result = examples.add.delay_on_commit(1)
-        transaction.set_rollback(True)
-    with transaction.atomic(), pytest.raises(TypeError):
-        examples.add.delay_on_commit()
-    assert result.state == "GONE"
-    assert client.queues["q"].length() == 0
-
-
-def test_unique_tasks_under_many_enqueuers(site: Any, start_worker: StartInProcess) -> None:
+def test_a_unique_task_is_put_once_by_many_threads(site: Any, start_worker: StartInProcess) -> None:
     ids: list[str] = []
     start = threading.Barrier(8)
 
@@ -317,7 +308,7 @@ def test_unique_tasks_under_many_enqueuers(site: Any, start_worker: StartInProce
     assert len(TRAIL) == 5
 
 
-def test_unique_by_some_arguments(site: Any) -> None:
+def test_a_task_may_be_unique_by_some_of_its_arguments(site: Any) -> None:
     first = examples.once_an_order.delay(7, "soon")
     assert examples.once_an_order.delay(order=7, how="late").id == first.id
     assert examples.once_an_order.delay(8, "soon").id != first.id
@@ -326,13 +317,13 @@ def test_unique_by_some_arguments(site: Any) -> None:
 
 @pytest.mark.parametrize("kind", [set, frozenset])
 @pytest.mark.parametrize("wrap", [lambda value: value, lambda value: {"a": [(value,)]}], ids=["plain", "nested"])
-def test_unique_by_a_set(site: Any, kind: Any, wrap: Any) -> None:
+def test_a_task_is_unique_by_a_set_in_any_order(site: Any, kind: Any, wrap: Any) -> None:
     one, other = kind([0, 8]), kind([8, 0])  # equal, but iterated in another order, as texts in another process
     assert [*one] != [*other]
     assert examples.once_an_order.delay(wrap(one), "a").id == examples.once_an_order.delay(wrap(other), "b").id
 
 
-def test_unique_by_a_list_that_contains_itself(site: Any) -> None:
+def test_a_unique_task_refuses_a_list_that_contains_itself(site: Any) -> None:
     endless: list[Any] = []
     endless.append(endless)
     with pytest.raises(InvalidArgument, match="contains itself"):

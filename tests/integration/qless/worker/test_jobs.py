@@ -167,7 +167,9 @@ def test_a_job_that_ignores_its_timeout_ends_the_process(start_worker: Start, cl
     assert worker.join() == 73
 
 
-def test_middleware_of_settings_and_class(start_worker: Start, client: Client, settings: Any) -> None:
+def test_middleware_of_the_settings_is_around_middleware_of_the_class(
+    start_worker: Start, client: Client, settings: Any
+) -> None:
     worker = start_worker()
     change_settings(settings, WORKER={"MIDDLEWARE": [f"{JOBS}.outer"]})
     until(client, put(client, "Trailed"), "complete")

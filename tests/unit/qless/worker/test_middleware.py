@@ -48,6 +48,7 @@ def test_wrong_arguments_are_refused(wrong: Any) -> None:
         MemoryBound(0)
 
 
+@pytest.mark.django_db  # an earlier test may have opened the connection
 def test_a_job_sees_no_queries_of_the_last_one() -> None:
     connection.queries_log.append({"sql": "SELECT 1", "time": "0.001"})
     next(database(None))
