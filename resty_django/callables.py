@@ -83,7 +83,7 @@ def completed(value: object) -> Any:
 
     Raises `TypeError` for a generator, since its code has not run.
     """
-    if type(value) in _NOT_AWAITABLE:  # a tenth of the time of `isawaitable`; 5 % of the time of an empty job
+    if type(value) in _NOT_AWAITABLE:  # an eighth of the time of what follows
         return value
     if not inspect.isawaitable(value):
         return _not_generator(value)

@@ -66,12 +66,12 @@ class LimitCheck:
         """Add the decision of a limit."""
         result = LimitResult(limit, key, decision)
         self.results.append(result)
-        waits = decision.delay and (decision.delay >= MIN_SLEEP_SECONDS or limit.obeys_max_wait)
-        if decision.allowed and not (waits or limit.acts_on_passes):
+        if limit.passes_at_once(decision):
             if limit.record is not None:
                 limit.record(key, decision)
             return
         options = limit.options
+        waits = decision.delay >= MIN_SLEEP_SECONDS or limit.obeys_max_wait
         delay = limit.delay_of(decision) if waits and not limit.advises else 0.0
         if not options.block:
             limits_of(self.request).add(result, self.cost_of(limit))
@@ -232,7 +232,7 @@ class LimitCheck:
             self.release_after(response)
         if self._counted_later:
             run(self._giving_back(response))
-        self._set_headers(response.headers)
+        report(response.headers, self.results)
         return response
 
     async def afinish(self, response: HttpResponseBase) -> HttpResponseBase:
@@ -241,7 +241,7 @@ class LimitCheck:
             await self.arelease()
         if self._counted_later:
             await asyncio.shield(asyncio.ensure_future(arun(self._giving_back(response))))
-        self._set_headers(response.headers)
+        report(response.headers, self.results)
         return response
 
     def release_after(self, response: HttpResponseBase) -> None:
@@ -256,14 +256,6 @@ class LimitCheck:
         slots, self._slots = self._slots, []
         response._resource_closers.extend(slot.release for slot in slots)  # type: ignore[attr-defined]
         return True
-
-    def _set_headers(self, headers: ResponseHeaders) -> None:
-        """Report all decisions in the header fields of a response."""
-        fields = request_settings.current().headers
-        if fields:
-            for limit, _, decision in self.results:
-                if not (limit.options.shadow or decision.failed):
-                    add_headers(headers, limit.advertised, decision, fields)
 
     def refuse(self) -> HttpResponseBase:
         """Return the response to a refused request."""
@@ -280,6 +272,15 @@ class LimitCheck:
         refusal = _refusal(self.refused, self.results, self.banned)
         announce(self.request, refusal)
         return refusal
+
+
+def report(headers: ResponseHeaders, results: Iterable[LimitResult]) -> None:
+    """Report decisions in the header fields of a response."""
+    fields = request_settings.current().headers
+    if fields:
+        for limit, _, decision in results:
+            if not (limit.options.shadow or decision.failed):
+                add_headers(headers, limit.advertised, decision, fields)
 
 
 def _refusal(result: LimitResult | None, results: Iterable[LimitResult] = (), banned: bool = False) -> Refusal:

@@ -175,6 +175,11 @@ class RequestLimit:
             limit.ban.list_in_catalog(location)
         return limit
 
+    def passes_at_once(self, decision: Decision) -> bool:
+        """Return whether a request with this decision passes at once, and only has to be recorded and reported."""
+        waits = decision.delay and (decision.delay >= MIN_SLEEP_SECONDS or self.obeys_max_wait)
+        return decision.allowed and not (waits or self.acts_on_passes)
+
     def delay_of(self, decision: Decision) -> float:
         """Return the seconds to sleep: the delay, the part of it that nginx's `delay=` leaves, or 0."""
         if self.options.nodelay or not decision.delay:

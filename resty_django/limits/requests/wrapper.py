@@ -17,8 +17,9 @@ from resty_django.callables import caller
 
 from ..callers import request_settings
 from ..callers.keys import digest
-from .check import LimitCheck
+from .check import LimitCheck, report
 from .enforcer import Enforcer
+from .results import LimitResult
 
 V = TypeVar("V", bound=Callable[..., Any])
 
@@ -69,8 +70,13 @@ class ViewDecorator:
             @functools.wraps(view)
             def wrapped(*args: Any, **kwargs: Any) -> HttpResponseBase | None:
                 in_force = enforcer if isinstance(enforcer, Enforcer) else enforcer.get()
-                check = in_force.check(_request(args), kwargs)
-                return self._respond(check, partial(view, *args, **kwargs))
+                decided = in_force.decide(_request(args), kwargs)
+                if not isinstance(decided, LimitResult):
+                    return self._respond(decided, partial(view, *args, **kwargs))
+                response: HttpResponseBase | None = view(*args, **kwargs)
+                if response is not None:  # None is a mistake that Django explains
+                    report(response.headers, (decided,))
+                return response
 
         return cast("V", wrapped)
 

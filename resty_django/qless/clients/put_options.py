@@ -59,8 +59,7 @@ class JobOptions(TypedDict, total=False):
     outcome: Mapping[str, Any] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobSpec:
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A job to put: its class, its data, and the options described by `JobOptions`."""
 
     klass: object

@@ -427,8 +427,14 @@ def _job_spec(job: JobSpec | Mapping[str, Any]) -> JobSpec:
 
 
 def _checked(spec: JobSpec) -> dict[str, Any]:
-    names = ("jid", "delay", "priority", "tags", "retries", "depends")
-    return checked_options(**{name: getattr(spec, name) for name in names})
+    return checked_options(
+        jid=spec.jid,
+        delay=spec.delay,
+        priority=spec.priority,
+        tags=spec.tags,
+        retries=spec.retries,
+        depends=spec.depends,
+    )
 
 
 def _options_json(spec: JobSpec, txid: str | None) -> bytes:

@@ -107,7 +107,7 @@ class TaskMessage(msgspec.Struct, frozen=True, kw_only=True):
     - `unique`: whether a waiting or running job with this jid stays unchanged.
     - `consequences`: None: nothing follows from its end.
 
-    A struct, since a named tuple with keywords would take 10 % of the time of `delay`.
+    A struct: with a named tuple, `Task.message` would take 20 % longer.
     """
 
     queue: str
@@ -276,7 +276,7 @@ class Parameters:
     def check(self, args: Sequence[object], kwargs: Mapping[str, object], source: ArgumentSource | None = None) -> None:
         """Raise `TypeError` if the function does not accept these arguments; `source` adds one in front."""
         if not kwargs and len(args) + (source is not None) in self._positional_counts:
-            return  # a third of the time of `delay` less than with `bind`
+            return  # `bind` would take half of the time of `Task.message`
         try:
             self.signature.bind(*(() if source is None else (source,)), *args, **kwargs)
         except TypeError as error:

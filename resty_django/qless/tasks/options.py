@@ -2,8 +2,8 @@
 
 Each set of options exists in two forms: the keywords that people write, typed so that mypy rejects a wrong one
 (`TaskKeywords`, `EnqueueKeywords`, `StepKeywords`); and the value that is made of them and passed on whole
-(`TaskOptions`, `EnqueueOptions`, `CallReactions`). The values are structs: frozen dataclasses would take 15 % of the
-time of `apply_async` with options.
+(`TaskOptions`, `EnqueueOptions`, `CallReactions`). The values are structs, which are made in a tenth
+of the time of frozen dataclasses: `Task.message` with options would take 15 % longer.
 """
 
 from __future__ import annotations

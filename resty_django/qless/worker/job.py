@@ -27,7 +27,7 @@ class ReservedJob(WorkerJob):
 
     __slots__ = ("_loop",)
 
-    def __init__(self, client: Client, record: JobRecord, loop: WorkerLoop) -> None:
+    def __init__(self, client: Client, loop: WorkerLoop, record: JobRecord) -> None:
         super().__init__(client, record)
         self._loop = loop
 

@@ -352,7 +352,7 @@ class WorkerLoop:
     def _apply_pop(self, queue: str, count: int, now: float, reply: bytes | Exception) -> None:
         """Start the jobs in the reply to a pop that requested `count` jobs."""
         try:
-            jobs, unreadable = read_jobs(checked(reply), partial(ReservedJob, self._client, loop=self))
+            jobs, unreadable = read_jobs(checked(reply), partial(ReservedJob, self._client, self))
         except (QlessError, StoreError) as error:
             # `_raise_server_error` raises the other errors of the server, once all replies are processed
             if not isinstance(error, StoreError) or is_refusal(error):
