@@ -37,7 +37,7 @@ async () => {
   for (const node of content.querySelectorAll("*")) {
     if (!node.querySelector("table") || !scrolls(node) || !node.checkVisibility() || node.scrollWidth <= node.clientWidth + 1) continue;
     const hint = getComputedStyle(node, "::before").content;
-    if (innerWidth >= 1280) problems.push(`${name(node)} is cut: ${node.scrollWidth} in ${node.clientWidth} px`);
+    if (innerWidth >= 1280) problems.push(`${name(node)} is cut: ${node.scrollWidth} in ${node.clientWidth} px: ${node.innerText.slice(0, 400)}`);
     if (node.tabIndex !== 0 || node.role !== "region" || !node.ariaLabel) problems.push(`${name(node)} scrolls, but is no region that the keyboard reaches`);
     if (["none", "normal"].includes(hint)) problems.push(`${name(node)} does not say that it scrolls`);
   }
