@@ -12,7 +12,7 @@
 | `RetryPolicy` | tasks, which make it of their options `retries`, `backoff` and `retry_on` | the same |
 | `Requeue` | job classes and functions, as middleware | requeues, in the job's data; the retries stay |
 
-If the count is used up, the job fails. A middleware requests a retry or requeue from the worker by raising an `Outcome`:
+If the count is used up, the job fails. To retry or requeue a job, a middleware raises an `Outcome` to the worker,
 `RetryLater` or `RequeueLater`.
 """
 
@@ -32,7 +32,7 @@ from .job import WorkerJob
 class RetryPolicy:
     """Decides which exceptions lead to a retry, if the job has retries left, and after how many seconds.
 
-    - `exceptions`: the classes.
+    - `exceptions`: the classes that lead to a retry, with their subclasses.
     - `backoff`: seconds before the first retry; or a list of the seconds before each retry, whose last entry applies to
       all further ones.
     - `factor`: each delay is the previous one times `factor`, unless `backoff` is a list.
@@ -41,7 +41,7 @@ class RetryPolicy:
     - `max_delay`: the maximum delay in seconds.
     - `where`: begins the messages of errors in these arguments, such as "shop.tasks.send_invoice: ".
 
-    The defaults are those of tasks.
+    The defaults are those of tasks; `Retry` has others.
 
     Raises `TypeError` and `ValueError` for a wrong `backoff` or `jitter`.
     """
@@ -90,8 +90,8 @@ class RetryPolicy:
 
     def covers(self, error: Exception) -> bool:
         """Return whether a job that raised this error runs again if it has retries left."""
-        # `Outcome`: the job has chosen its end. `LostLock` and `Stopping`: the job returns to its queue or has left this
-        # worker. The others: another run would end in the same way.
+        # `Outcome`: the job has chosen its end. `LostLock`, `Stopping`: this worker has lost the job, or gives it back.
+        # The others: another run would end in the same way.
         final = (Outcome, LostLock, Stopping, MaxRetriesExceeded, ResultGone, TaskExpired)
         return isinstance(error, self.exceptions) and not isinstance(error, final)
 
