@@ -299,6 +299,12 @@ def test_options_out_of_range_are_refused(examples: Any, settings: Any, options:
         examples.add.enqueue(1)
 
 
+@pytest.mark.parametrize(("options", "retries"), [({}, 5), ({"RETRIES": 0}, 0), ({"RETRIES": 2}, 2)])
+def test_retries_of_the_job(examples: Any, settings: Any, options: dict[str, Any], retries: int) -> None:
+    settings.TASKS = {"default": {"BACKEND": BACKEND, "QUEUES": ["q"], "OPTIONS": options}}
+    assert job_of(client, examples.add.enqueue(1).id).original_retries == retries
+
+
 def test_system_checks_find_wrong_options(settings: Any) -> None:
     settings.TASKS = {"default": {"BACKEND": BACKEND, "OPTIONS": {"RETRY": 1}}}
     settings.INSTALLED_APPS = [app for app in settings.INSTALLED_APPS if app != "resty_django.qless"]
