@@ -53,8 +53,8 @@ class QlessBackend(BaseTaskBackend):
 
     `OPTIONS` may contain:
 
-    - `RETRIES`: how often a task runs again after an exception or the death of its worker. By default, it never runs
-      again after an exception, and up to 5 times after the death of a worker.
+    - `RETRIES`: how often a task runs again after an exception or the death of its worker; with 0, never. Without this
+      option, it does so only after the death of a worker, up to 5 times.
     - `BACKOFF`: seconds before the first retry after an exception, doubled for each further retry (default 1).
     - `ON_COMMIT`: whether a task that `enqueue` gets in a transaction waits for its commit. By default, tasks wait if
       their queue is in the setting QLESS ON_COMMIT. `aenqueue` never waits: async code has no transactions in Django.

@@ -117,11 +117,8 @@ class _Run:
         """Record the end in the job and in the `TaskResult`."""
         self.record.finished = time.time()
         self._save()
-        changes = {
-            "finished_at": to_datetime(self.record.finished),
-            "errors": self.record.task_errors(),
-            "status": status,
-            "_return_value": value,
-        }
-        for name, field_value in changes.items():
-            object.__setattr__(self.result, name, field_value)  # the class is frozen; Django's backends do the same
+        # the class is frozen, and Django's own backends do the same
+        object.__setattr__(self.result, "finished_at", to_datetime(self.record.finished))
+        object.__setattr__(self.result, "errors", self.record.task_errors())
+        object.__setattr__(self.result, "status", status)
+        object.__setattr__(self.result, "_return_value", value)
