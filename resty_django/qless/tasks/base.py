@@ -101,8 +101,7 @@ class Task(Runnable, Generic[P, R]):
         self.call_signature = self.parameters.signature
         self.keep_result = not self.options.ignore_result
         check_callbacks(self.options)
-        register(self, self.path, (self.name, *self.options.aliases))
-        # from here on, workers find the task: a duplicate has been refused
+        register(self, self.path, (self.name, *self.options.aliases))  # refuses a duplicate before it is scheduled
         self.schedule = Schedule.of(self)
         all_tasks.add(self)
 
@@ -135,7 +134,13 @@ class Task(Runnable, Generic[P, R]):
     def apply_async(
         self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[EnqueueKeywords]
     ) -> AsyncResult[R]:
-        """Enqueue the task like `delay`, with options: see `EnqueueOptions`."""
+        """Enqueue the task like `delay`, with options: `send_invoice.apply_async((7,), countdown=60)`.
+
+        - `args`, `kwargs`: the arguments of the function.
+        - `options`: see `EnqueueOptions`.
+
+        Raises the errors of `delay`, and those of the options: `TypeError`, `InvalidArgument`.
+        """
         job, result = self._planned(args, kwargs, options)
         dispatcher().send([job])
         return result
@@ -230,7 +235,10 @@ class Task(Runnable, Generic[P, R]):
     def _planned(
         self, args: Sequence[Any], kwargs: Mapping[str, Any] | None, keywords: EnqueueKeywords
     ) -> tuple[PlannedJob, AsyncResult[R]]:
-        """Return the job to enqueue for a call of `apply_async`, and its future result. Check the options."""
+        """Return the job to enqueue for a call of `apply_async`, with its task, and its future result.
+
+        `keywords`: the options of the call, not checked yet.
+        """
         is_list = isinstance(args, list | tuple) or (isinstance(args, Sequence) and not isinstance(args, str | bytes))
         if not is_list:
             raise TypeError(
@@ -273,7 +281,7 @@ class Task(Runnable, Generic[P, R]):
 
 
 class AsyncTask(Task[P, R]):
-    """A task whose function is a coroutine function. Calling it returns the coroutine."""
+    """A task whose function is a coroutine function. Calling it returns the coroutine, which workers await."""
 
     __call__: Callable[P, Coroutine[Any, Any, R]]  # type: ignore[assignment]
 
