@@ -139,7 +139,7 @@ class Task(Runnable, Generic[P, R]):
         - `args`, `kwargs`: the arguments of the function.
         - `options`: see `EnqueueOptions`.
 
-        Raises the errors of `delay`, and those of the options: `TypeError`, `InvalidArgument`.
+        Raises the errors of `delay`, and `TypeError` or `InvalidArgument` for wrong options.
         """
         job, result = self._planned(args, kwargs, options)
         dispatcher().send([job])
