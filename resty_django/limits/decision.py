@@ -9,14 +9,17 @@ from msgspec.structs import replace
 
 
 class Decision(Struct, frozen=True, gc=False):
-    """The decision of one limiter; true if the request may continue."""
+    """The decision of one limiter; true if the request may continue.
+
+    Create it with `passed`, `delayed` or `refused`.
+    """
 
     allowed: bool
     delay: float = 0.0
     """Seconds to wait before continuing, 0 if refused."""
     state: float | None = None
-    """Excess in requests (leaky bucket), number left (windows), number in progress (concurrency) or tokens left (token
-    bucket) after this request, None if it is refused."""
+    """Excess in requests (leaky bucket), the limit minus the count (windows), number in progress (concurrency) or
+    tokens left (token bucket) after this request, None if it is refused."""
     limit: int = 0
     """The limit as clients see it."""
     remaining: int = 0
@@ -33,6 +36,32 @@ class Decision(Struct, frozen=True, gc=False):
 
     def __bool__(self) -> bool:
         return self.allowed
+
+    @staticmethod
+    def passed(
+        *,
+        limit: int,
+        remaining: int,
+        state: float | None = None,
+        reset_after: float = 0.0,
+        failed: bool = False,
+    ) -> Decision:
+        """Return a decision that lets the request continue at once."""
+        return Decision(True, 0.0, state, limit, remaining, reset_after, 0.0, failed)
+
+    @staticmethod
+    def delayed(
+        *, delay: float, state: float, limit: int, remaining: int, reset_after: float = 0.0, token: str = ""
+    ) -> Decision:
+        """Return a decision that lets the request continue after `delay` seconds; 0: at once."""
+        return Decision(True, delay, state, limit, remaining, reset_after, 0.0, False, token)
+
+    @staticmethod
+    def refused(
+        *, limit: int, remaining: int = 0, reset_after: float = 0.0, retry_after: float, failed: bool = False
+    ) -> Decision:
+        """Return a decision that refuses a request, which would pass after `retry_after` seconds."""
+        return Decision(False, 0.0, None, limit, remaining, reset_after, retry_after, failed)
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with other values of these fields."""

@@ -246,10 +246,10 @@ def _states(key: str, limits: list[AskedLimit], bans: KeyBans) -> Iterator[KeySt
             if override is not None and override.blocks:
                 decision = override.refusal(limiter.shown_limit, now())
             elif override is not None and override.lifts:
-                decision = Decision(allowed=True, limit=0, remaining=0)
+                decision = Decision.passed(limit=0, remaining=0)
             ban = bans.find(series, form) if enforced and (override is None or has_rate) else None
             if ban is not None and decision is not None:
-                decision = Decision(allowed=False, limit=limiter.shown_limit, retry_after=max(ban.until - now(), 0.0))
+                decision = Decision.refused(limit=limiter.shown_limit, retry_after=max(ban.until - now(), 0.0))
             if override or ban or refused or decision is None or decision.failed or _is_used(decision, fresh):
                 query = add_query(series, *subject(form, roles))
                 yield KeyState(

@@ -90,8 +90,7 @@ def decide(config: LeakyBucketConfig, cost: int, commit: bool, excess: float) ->
     """Return the decision on a request; `excess`: units including it."""
     allowed = excess <= config.burst
     if commit and allowed:
-        return Decision(
-            allowed=True,
+        return Decision.delayed(
             delay=excess / config.rate,
             state=excess / 1000,
             limit=config.limit,
@@ -102,16 +101,14 @@ def decide(config: LeakyBucketConfig, cost: int, commit: bool, excess: float) ->
     before = max(excess - 1000 * (cost - 1), 0.0)
     remaining = 1 + (config.whole_burst - int(before)) // 1000 if before <= config.burst else 0
     if allowed:
-        return Decision(
-            allowed=True,
+        return Decision.delayed(
             delay=excess / config.rate,
             state=excess / 1000,
             limit=config.limit,
             remaining=remaining,
             reset_after=before / config.rate,
         )
-    return Decision(
-        allowed=False,
+    return Decision.refused(
         limit=config.limit,
         remaining=remaining,
         reset_after=before / config.rate,
@@ -149,7 +146,7 @@ def _after_set_back(state: LeakyBucketState, now: int, config: LeakyBucketConfig
     return excess, last
 
 
-# The first FRAME bytes of a state belong to the store, which has its header there.
+# The first FRAME bytes of a state belong to the store, which has its header there: packing `data` copies them.
 _pack = struct.Struct(f"<{FRAME}sqq").pack
 _unpack = struct.Struct(f"<{FRAME}xqq").unpack
 

@@ -85,7 +85,7 @@ class Banning:
 
     def record(self, key: str, refusal: Decision | None, request: HttpRequest | None = None) -> None:
         """Count a request of a key. `refusal`: the decision if the key is banned."""
-        decision = Decision(allowed=True, limit=0, remaining=0) if refusal is None else refusal
+        decision = Decision.passed(limit=0, remaining=0) if refusal is None else refusal
         stats.record(self._series, key, decision, request=request)
 
     @property
@@ -111,7 +111,7 @@ class Banning:
             return self._without_store(limit)
         if breaker.down:
             breaker.reset(reading=True)
-        return None if ban is None else Decision(allowed=False, limit=limit, retry_after=ban.until - at)
+        return None if ban is None else Decision.refused(limit=limit, retry_after=ban.until - at)
 
     def counting(self, key: str, reason: str, *spellings: str) -> Steps[Ban | None]:
         """Count a refusal of a key. Return the ban if this one caused it.
@@ -155,5 +155,5 @@ class Banning:
     def _without_store(self, limit: int) -> Decision | None:
         """Return the decision while the dictionary cannot be used."""
         if self.on_error == "closed":
-            return Decision(allowed=False, limit=limit, retry_after=BYPASS_SECONDS, failed=True)
+            return Decision.refused(limit=limit, retry_after=BYPASS_SECONDS, failed=True)
         return None

@@ -335,8 +335,8 @@ class Limiter(ABC):
             return decision.replace(failed=True, token=LOCAL_PREFIX + decision.token if holds_slot else "")
         limit = self.shown_limit
         if on_error == "closed":
-            return Decision(allowed=False, limit=limit, retry_after=BYPASS_SECONDS, failed=True)
-        return Decision(allowed=True, limit=limit, remaining=limit, failed=True)
+            return Decision.refused(limit=limit, retry_after=BYPASS_SECONDS, failed=True)
+        return Decision.passed(limit=limit, remaining=limit, failed=True)
 
     @property
     def local(self) -> Store:

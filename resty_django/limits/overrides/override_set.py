@@ -51,7 +51,7 @@ class Override(NamedTuple):
 
     def refusal(self, limit: int, at: float) -> Decision:
         """Return the refusal at a time in epoch seconds. `limit`: the limit that the decision reports."""
-        return Decision(allowed=False, limit=limit, retry_after=self.ends - at)
+        return Decision.refused(limit=limit, retry_after=self.ends - at)
 
 
 ByLimit = dict[str, Override]

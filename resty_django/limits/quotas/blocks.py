@@ -174,11 +174,7 @@ def decision_of(allowed: bool, block: Block, cost: int, limit: int, period: Peri
     left = max(total - max(block.used - block.available, 0), 0)
     seconds = max(period.end - now / 1000, 0.0)
     if allowed:
-        return Decision(allowed=True, limit=total, remaining=left, state=left, reset_after=seconds)
-    return Decision(
-        allowed=False,
-        limit=total,
-        remaining=left,
-        reset_after=seconds,
-        retry_after=inf if cost > total else max(seconds, 0.001),
+        return Decision.passed(limit=total, remaining=left, state=left, reset_after=seconds)
+    return Decision.refused(
+        limit=total, remaining=left, reset_after=seconds, retry_after=inf if cost > total else max(seconds, 0.001)
     )

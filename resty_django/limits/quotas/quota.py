@@ -328,7 +328,7 @@ class Quota:
         if current.active is not None:
             override, limit = yield from self._overridden(key, limit)
         if override is not None and override.lifts:
-            return Decision(allowed=True, limit=limit, remaining=limit)
+            return Decision.passed(limit=limit, remaining=limit)
         if override is not None and override.blocks:
             decision = override.refusal(limit, now())
         else:
@@ -480,8 +480,8 @@ class Quota:
     def _decide_without_database(self, key: str, period: Period, cost: int, limit: int, now_ms: int) -> Decision:
         DATABASE.calls += 1
         if self.on_error == "closed":
-            return Decision(allowed=False, limit=limit, retry_after=BYPASS_SECONDS, failed=True)
+            return Decision.refused(limit=limit, retry_after=BYPASS_SECONDS, failed=True)
         if self.on_error == "local":
             taken = self.blocks.change_locally(key, period, taking_locally(now_ms, cost, limit), now_ms)
             return decision_of(bool(taken.allowed), taken.block, cost, limit, period, now_ms).replace(failed=True)
-        return Decision(allowed=True, limit=limit, remaining=limit, failed=True)
+        return Decision.passed(limit=limit, remaining=limit, failed=True)

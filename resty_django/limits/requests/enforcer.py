@@ -339,7 +339,7 @@ def _can_pass(limit: RequestLimit, cost: int) -> bool:
 
 def _never(limit: RequestLimit) -> Decision:
     """Return the decision on a request whose cost can never pass."""
-    return Decision(allowed=False, limit=limit.limiter.shown_limit, retry_after=inf)
+    return Decision.refused(limit=limit.limiter.shown_limit, retry_after=inf)
 
 
 def _deciding_in_turn(check: LimitCheck, keyed: KeyedLimits) -> Steps[None]:

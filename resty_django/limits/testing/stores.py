@@ -128,15 +128,11 @@ class _NoLimits(DirectStore):
     @staticmethod
     def _pass(key: object, function: Callable[[Any], Any]) -> Any:
         result = function(None)[2]
-        return (
-            Decision(allowed=True, limit=result.limit, remaining=result.limit)
-            if isinstance(result, Decision)
-            else result
-        )
+        return Decision.passed(limit=result.limit, remaining=result.limit) if isinstance(result, Decision) else result
 
     def decide(self, limiter: Any, key: object, commit: bool, cost: int) -> Decision:
         limit = limiter.shown_limit
-        return Decision(allowed=True, limit=limit, remaining=limit)
+        return Decision.passed(limit=limit, remaining=limit)
 
     def change(self, limiter: Any, operation: Any, key: object, config: Any, cost: int) -> Any:
         return operation.pure(None, limiter.now(), config, cost)[2] or 0
@@ -147,7 +143,7 @@ class _NoLimits(DirectStore):
 
 def _unlimited(self: quota.Quota, key: object, cost: int, limit: int) -> Steps[Decision]:
     yield from ()
-    return Decision(allowed=True, limit=limit, remaining=limit)
+    return Decision.passed(limit=limit, remaining=limit)
 
 
 @contextmanager

@@ -52,10 +52,10 @@ def stop(limit: int) -> None:
     reserve = exports._reserve
 
     def reserve_and_stop(*args: Any) -> Any:
-        counted = reserve(*args)
-        say("reserved", counted.reserved)
+        reservation = reserve(*args)
+        say("reserved", reservation.units)
         threading.Event().wait()
-        return counted
+        return reservation
 
     exports._reserve = reserve_and_stop
     exports.use("k")

@@ -14,7 +14,7 @@ from resty_django.conf import conf
 
 from ...clients.job import Job
 from ...job_classes import Runnable
-from ...middleware.retries import RetryPolicy, retry_later
+from ...middleware.retries import RetryPolicy, retry_outcome
 from .compat import Task, TaskContext, TaskResultStatus, normalize_json, signals, task_backends
 from .results import TaskRecord, result_from_job, to_datetime
 
@@ -109,7 +109,7 @@ class _Run:
         if self.backend.retries and isinstance(error, Exception) and job.retries_left > 0:
             self._save()
             attempt = job.original_retries - job.retries_left + 1
-            return retry_later(job, RetryPolicy(self.backend.backoff, (Exception,)).delay_after(attempt), error)
+            return retry_outcome(job, RetryPolicy(self.backend.backoff, (Exception,)).delay_after(attempt), error)
         self.end(TaskResultStatus.FAILED, None)
         return None
 
