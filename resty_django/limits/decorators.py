@@ -60,10 +60,10 @@ from .requests.request_limit import LimitOptions, RequestLimit
 from .requests.wrapper import ViewDecorator
 from .statistics.catalog import LimitKind
 
-# A decorator with a limiter describes it by a `LimiterSpec`: a class and its arguments. Its `DeclaredLimit` has checked
-# the other options; when a view is decorated, it creates the limiter for that view. `by_rate` does so for each rate, of
-# which there may be several, or one that is known only with a request: so its argument is a function from a rate to a
-# `LimiterSpec`. Each decorator passes itself along for the messages of errors, which name it and its parameters.
+# Each decorator describes its limiter by a `LimiterSpec`, a class and its arguments. `DeclaredLimit.of` checks the other
+# options. `by_limiters` and `by_rate` return the decorator, which creates the limiter for each view. `by_rate` takes a
+# function from a rate to a `LimiterSpec`: there may be several rates, or the rate may depend on the request. A decorator
+# passes itself to `of` and `rate_argument`, whose errors name it and its parameters.
 
 
 def limit_req(

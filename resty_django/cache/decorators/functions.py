@@ -74,12 +74,12 @@ def cached(
         if name is None and "<" in qualified_name:
             raise BadOption(f"{function!r} has no unique name, as a function of a module has. Pass one with name=.")
         prefix = name or f"{function.__module__}.{qualified_name}"
-        tags = options.get("tags", ())
+        function_options = dict(call_options)
         if depends_on:
             per_object = by is not None and by is not type  # not one result for all objects of a class
-            tags = tags_with_models(tags, depends_on, function, cache, prefix, per_object)
-        keys = CallKeys(function, prefix, by, key)
-        return Cached(function, type(decorated), cache, keys, {**call_options, "tags": tags} if tags else call_options)
+            tags = tags_with_models(options.get("tags", ()), depends_on, function, cache, prefix, per_object)
+            function_options["tags"] = tags
+        return Cached(function, type(decorated), cache, CallKeys(function, prefix, by, key), function_options)
 
     return decorate
 
