@@ -41,7 +41,7 @@ class RetryPolicy:
     - `max_delay`: the maximum delay in seconds.
     - `where`: begins the messages of errors in these arguments, such as "shop.tasks.send_invoice: ".
 
-    The defaults are those of tasks; `Retry` has others.
+    The defaults suit tasks; `Retry` has others.
 
     Raises `TypeError` and `ValueError` for a wrong `backoff` or `jitter`.
     """
@@ -90,7 +90,7 @@ class RetryPolicy:
 
     def covers(self, error: Exception) -> bool:
         """Return whether a job that raised this error runs again if it has retries left."""
-        # `Outcome`: the job has chosen its end. `LostLock`, `Stopping`: this worker has lost the job, or gives it back.
+        # `Outcome`: the job has chosen its end. `LostLock`, `Stopping`: this worker has lost the job, or returns it.
         # The others: another run would end in the same way.
         final = (Outcome, LostLock, Stopping, MaxRetriesExceeded, ResultGone, TaskExpired)
         return isinstance(error, self.exceptions) and not isinstance(error, final)
@@ -113,7 +113,7 @@ class Retry(RetryPolicy):
     the share `jitter`. The default of `factor` is the number of `backoff`: 2 makes the delays 2, 4, 8... seconds, and
     0.5 lets them shrink. `callback(error, job)` is called before each retry.
 
-    Unlike those of tasks, delays are exact by default, so that they follow from `backoff` alone.
+    By default, delays follow from `backoff` alone, without the random variation that tasks have.
     """
 
     def __init__(
