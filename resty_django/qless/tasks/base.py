@@ -12,15 +12,17 @@
 
 A call passes through these steps, from `delay(7)` to a single command of the server, and from there to the function:
 
-| step | of | makes |
+| step | class | makes |
 |---|---|---|
 | `delay(7)`, or `apply_async((7,), countdown=60)` | `Task` | checked options: `EnqueueOptions`; the result to return |
 | `message` | `Task` | the job to enqueue: its ID, its arguments and its callbacks (`TaskMessage`) |
-| `send` | `TaskDispatcher` | the command `put`; or it waits for the commit, or runs the task (eager mode) |
+| `send` | `TaskDispatcher` | the command `put`, at once or after the commit; in eager mode, it runs the task instead |
 | `perform` | `Task`, in a worker | a call of the function with the job's arguments |
 
 Options have two forms: the keywords that people write, which mypy checks (`TaskKeywords`, `EnqueueKeywords`), and the
-checked values that are made of them (`TaskOptions`, `EnqueueOptions`), which describe them. See docs/qless/tasks.md.
+checked values that are made of them (`TaskOptions`, `EnqueueOptions`), which describe them. Next to this module,
+`message` converts a call into a job and back, `canvas` makes chains, groups and callbacks, `schedule` enqueues periodic
+tasks, and `results` reads the results. See docs/qless/tasks.md.
 """
 
 from __future__ import annotations
@@ -80,7 +82,7 @@ class Task(Runnable, Generic[P, R]):
     - `retry_policy`: after which exceptions its jobs run again, and when.
     - `schedule`: when workers enqueue it; None: never.
 
-    Workers and the admin know it as a `Runnable`, an object that runs jobs: they read `perform`, `middleware`,
+    To workers and the admin it is a `Runnable`, an object that runs jobs: they use `perform`, `middleware`,
     `parameter_names`, `call_signature`, `keep_result` and `result_ttl`.
     """
 
@@ -214,7 +216,8 @@ class Task(Runnable, Generic[P, R]):
         is_unique = bool(self.options.unique) and options.task_id is None
         # the ID of a unique job is a digest of its arguments, so that the server finds a job with the same ones
         jid = options.task_id or (self.parameters.digest(args, kwargs, source) if is_unique else client.generate_jid())
-        start_at, expires_at, put_options, consequences = None, None, self._put_options, None
+        put_options = self._put_options
+        start_at = expires_at = consequences = None
         if options is not NO_OPTIONS:  # `delay` has none, and is faster without these calls
             start_at, expires_at = options.times(client.clock)
             put_options = put_options.updated(options)

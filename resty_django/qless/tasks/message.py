@@ -153,7 +153,7 @@ class PlannedGroup(NamedTuple):
 
 
 class PlannedJob(NamedTuple):
-    """A job to enqueue, with its task."""
+    """A message, with the task that it is for: eager mode runs it."""
 
     task: Task[..., Any]
     message: TaskMessage
