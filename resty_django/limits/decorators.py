@@ -60,10 +60,10 @@ from .requests.request_limit import LimitOptions, RequestLimit
 from .requests.wrapper import ViewDecorator
 from .statistics.catalog import LimitKind
 
-# Each decorator describes its limiter by a `LimiterSpec`, a class and its arguments. `DeclaredLimit.of` checks the other
-# options. `by_limiters` and `by_rate` return the decorator, which creates the limiter for each view. `by_rate` takes a
-# function from a rate to a `LimiterSpec`: there may be several rates, or the rate may depend on the request. A decorator
-# passes itself to `of` and `rate_argument`, whose errors name it and its parameters.
+# Each decorator describes its limiter by a `LimiterSpec`, a class and its arguments. `DeclaredLimit.of` checks the
+# other options. `by_limiters` and `by_rate` return the decorator, which creates the limiter for each view. `by_rate`
+# takes a function from a rate to a `LimiterSpec`: there may be several rates, or the rate may depend on the request.
+# A decorator passes itself to `of` and `rate_argument`, whose errors name it and its parameters.
 
 
 def limit_req(
