@@ -70,7 +70,7 @@ class Operation(Generic[Target]):
     - `done`: the beginning of the message about several objects. Lists offer only operations with this text.
     - `effect`: a sentence about the effect.
     - `explain`: returns more context for the page, such as `facts`; may raise like `run`.
-    - `form`: takes the data, and the object or None for several objects.
+    - `form`: takes the data first, as form classes do, and then the object, or None for several objects.
     - `keyed`: whether `form` and `explain` take the token of a key as another argument: `k` in the URL, or "".
     - `applies`: whether the state of one of several objects allows the operation.
     """

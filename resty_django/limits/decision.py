@@ -18,8 +18,8 @@ class Decision(Struct, frozen=True, gc=False):
     delay: float = 0.0
     """Seconds to wait before continuing, 0 if refused."""
     state: float | None = None
-    """Excess in requests (leaky bucket), number left (windows), number in progress (concurrency) or tokens left (token
-    bucket) after this request, None if it is refused."""
+    """Excess in requests (leaky bucket), the limit minus the count (windows), number in progress (concurrency) or
+    tokens left (token bucket) after this request, None if it is refused."""
     limit: int = 0
     """The limit as clients see it."""
     remaining: int = 0

@@ -1,4 +1,4 @@
-"""Decorators that limit views: functions, methods and classes, sync and async, Django and Django REST framework.
+"""Decorators that limit views, sync and async, of Django and Django REST framework.
 
     @limit_req("10/s", burst=20, key="user")
     def search(request): ...
@@ -11,7 +11,7 @@
     @limit_rate_either("1000/s", "10/s")        a bucket for all and one per client: either has to have a token
     @limit("checkout", other_limiter)           policies by name, and limiters, decided together
     @limit_req("10/s;1000/h")                   several rates, decided together
-    @limit_req(rate=rate_of)                    a function of the request returns the rate
+    @limit_req(rate=rate_of_user)               a function of the request returns the rate
     @limit_req(tiers={"free": "60/m", "pro": "600/m"}, tier=plan_of)
 
 A limit handles a request in three steps:
@@ -24,14 +24,15 @@ A limit handles a request in three steps:
    run. A delayed request sleeps before the view, at most `max_delay` seconds (`requests/wrapper.py`). The response
    reports the limit in `RateLimit` header fields.
 
-Decorators can be stacked in any order; each decides independently. For a class, use `method_decorator`.
+Decorators can be stacked in any order; each decides independently. They decorate functions and methods; for a class,
+apply them to `dispatch` with `method_decorator`.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
-from typing import Literal, Unpack
+from typing import Unpack
 
 from resty_django.callables import caller
 from resty_django.text.durations import Duration, parse_duration, whole_rate
@@ -52,16 +53,21 @@ from .requests.declared import (
     need_brackets,
     note_user,
     options_of,
-    rate_of,
+    rate_argument,
 )
 from .requests.enforcer import EitherEnforcer, Enforcer
 from .requests.request_limit import LimitOptions, RequestLimit
 from .requests.wrapper import ViewDecorator
 from .statistics.catalog import LimitKind
 
+# Each decorator describes its limiter by a `LimiterSpec`, a class and its arguments. `DeclaredLimit.of` checks the
+# other options. `by_limiters` and `by_rate` return the decorator, which creates the limiter for each view. `by_rate`
+# takes a function from a rate to a `LimiterSpec`: there may be several rates, or the rate may depend on the request.
+# A decorator passes itself to `of` and `rate_argument`, whose errors name it and its parameters.
+
 
 def limit_req(
-    limit: Rate | None = None,
+    rates: Rate | None = None,
     /,
     burst: float = 0,
     *,
@@ -80,66 +86,66 @@ def limit_req(
         number, burst_of_rate = split_amount(rate, "burst")
         return LimiterSpec(LeakyBucket, (parse_rate(number), burst if burst_of_rate is None else burst_of_rate))
 
-    rate = rate_of(limit_req, limit, options, example='"10/s"')
+    chosen = rate_argument(limit_req, rates, options, example='"10/s"')
     declared = DeclaredLimit.of(limit_req, "req", options, RateOptions)
-    delays = replace(declared.options, nodelay=nodelay, undelayed=delay)
-    return replace(declared, options=delays).by_rate(rate, leaky_bucket)
+    declared.options.nodelay, declared.options.undelayed = nodelay, delay
+    return declared.by_rate(chosen, leaky_bucket)
 
 
 def limit_count(
-    limit: int | Rate | None = None, /, per: Duration | None = None, **options: Unpack[RateOptions]
+    count: int | Rate | None = None, /, per: Duration | None = None, **options: Unpack[RateOptions]
 ) -> ViewDecorator:
-    """Limit to `limit` requests in each window of length `per`, which begins with the first request.
+    """Limit to `count` requests in each window of length `per`, which begins with the first request.
 
-    Instead of both, pass a rate such as "5000/h".
+    A rate such as "5000/h" replaces both `count` and `per`.
     """
-    rate = rate_of(limit_count, limit, options, example='5000, per="1h"')
+    chosen = rate_argument(limit_count, count, options, example='5000, per="1h"')
     declared = DeclaredLimit.of(limit_count, "count", options, RateOptions)
-    return declared.by_rate(rate, lambda rate: LimiterSpec(FixedWindow, _window(rate, per)))
+    return declared.by_rate(chosen, lambda rate: LimiterSpec(FixedWindow, _window(rate, per)))
 
 
 def limit_window(
-    limit: int | Rate | None = None, /, per: Duration | None = None, **options: Unpack[RateOptions]
+    count: int | Rate | None = None, /, per: Duration | None = None, **options: Unpack[RateOptions]
 ) -> ViewDecorator:
-    """Limit to approximately `limit` requests in any period of length `per`.
+    """Limit to approximately `count` requests in any period of length `per`.
 
-    Instead of both, pass a rate such as "100/m".
+    A rate such as "100/m" replaces both `count` and `per`.
     """
-    rate = rate_of(limit_window, limit, options, example='100, per="1m"')
+    chosen = rate_argument(limit_window, count, options, example='100, per="1m"')
     declared = DeclaredLimit.of(limit_window, "window", options, RateOptions)
-    return declared.by_rate(rate, lambda rate: LimiterSpec(SlidingWindow, _window(rate, per)))
+    return declared.by_rate(chosen, lambda rate: LimiterSpec(SlidingWindow, _window(rate, per)))
 
 
 def _window(rate: Rate, per: Duration | None) -> tuple[object, float]:
-    """Return the limit and the seconds of a window: of a rate such as "100/m", or with `per`, of a number."""
+    """Return the limit and the seconds of a window: `rate` is a number of requests if there is `per`, else "100/m"."""
     return whole_rate(rate) if per is None else (rate, parse_duration(per))
 
 
 def limit_conn(
-    max: int,
+    slots: int,
     burst: int = 0,
     *,
     default_delay: Duration = 0.1,
     lease: Duration | None = 120.0,
     **options: Unpack[DecoratorOptions],
 ) -> ViewDecorator:
-    """Limit to `max` concurrent requests, and `burst` more that are delayed, like nginx's `limit_conn`.
+    """Limit to `slots` concurrent requests, and `burst` more that are delayed, like nginx's `limit_conn`.
 
     `default_delay`: the assumed duration of a request until one was measured. `lease`: the time after which the slot of
     a killed process is released; must exceed the longest request (None: never). A streamed response holds its slot
     until it is closed.
     """
-    need_brackets(limit_conn, max, "20")
+    need_brackets(limit_conn, slots, "20")
     times = {
         "default_delay": parse_duration(default_delay),
         "lease": None if lease is None else parse_duration(lease),
     }
     declared = DeclaredLimit.of(limit_conn, "conn", options)
-    return declared.decorator([LimiterSpec(Concurrency, (max, burst), times)])
+    return declared.by_limiters([LimiterSpec(Concurrency, (slots, burst), times)])
 
 
 def limit_rate(
-    limit: Rate | None = None,
+    rates: Rate | None = None,
     /,
     capacity: int | None = None,
     *,
@@ -153,20 +159,19 @@ def limit_rate(
     most MAX_WAITING requests of a process wait at the same time, except with "unlimited". A rate may contain its
     capacity: "10/s capacity=50".
     """
-    max_wait_ms: float | Literal["site"] = "site"
-    if max_wait == "unlimited":
-        max_wait_ms = inf
-    elif max_wait is not None:
-        max_wait_ms = parse_duration(max_wait) * 1000
+    if max_wait is None:
+        max_wait_ms: float | str = "site"  # the limiter reads the setting MAX_WAIT
+    else:
+        max_wait_ms = inf if max_wait == "unlimited" else parse_duration(max_wait) * 1000
 
     def token_bucket(rate: Rate) -> LimiterSpec:
         number, capacity_of_rate = split_amount(rate, "capacity")
         refill = refill_of(number, capacity if capacity_of_rate is None else capacity_of_rate)
         return LimiterSpec(TokenBucket.from_interval, (*refill, max_wait_ms), {"idle": IDLE_SECONDS})
 
-    rate = rate_of(limit_rate, limit, options, example='"10/s"')
+    chosen = rate_argument(limit_rate, rates, options, example='"10/s"')
     declared = DeclaredLimit.of(limit_rate, "rate", options, RateOptions)
-    return declared.by_rate(rate, token_bucket)
+    return declared.by_rate(chosen, token_bucket)
 
 
 def limit_rate_either(
@@ -184,7 +189,7 @@ def limit_rate_either(
     """
 
     def token_bucket(rate: str | float, capacity: int | None) -> LimiterSpec:
-        arguments = {"max_wait_ms": 0, "idle": IDLE_SECONDS}
+        arguments = {"max_wait_ms": 0, "idle": IDLE_SECONDS}  # no request waits for a token
         return LimiterSpec(TokenBucket.from_interval, refill_of(rate, capacity), arguments)
 
     total_bucket = token_bucket(total, total_capacity)
@@ -195,7 +200,7 @@ def limit_rate_either(
     def build(view: str) -> Enforcer:
         return EitherEnforcer([shared.for_view(view, total_bucket), per_key.for_view(view, each_bucket)])
 
-    return per_key.checked(build)
+    return per_key.decorator(build)
 
 
 def limit(*limits: str | Limiter, **options: Unpack[RequestOptions]) -> ViewDecorator:

@@ -95,13 +95,13 @@ def carry(function: Callable[P, R]) -> Callable[P, R]:
     items)`. A coroutine function becomes one. Raise `TypeError` for a generator function.
     """
     ids = _current_ids.get()
-    return _within(function, lambda: Binding(ids), "carry()")
+    return _within(function, lambda: BoundIds(ids), "carry()")
 
 
-class Binding:
-    """Makes IDs current in a `with` block. An object can be used for several blocks, one after the other.
+class BoundIds:
+    """Does the same as `bound` for IDs that are already checked, including no IDs.
 
-    Requests use it instead of `bound`, which checks the txid again: that would take 15 % of `TxidMiddleware`'s time.
+    To check the txid of a request again would take 15 % of `TxidMiddleware`'s time.
     """
 
     def __init__(self, ids: CurrentIds | None) -> None:

@@ -26,7 +26,7 @@ from django.http import FileResponse, HttpRequest, HttpResponseBase, StreamingHt
 from resty_django.conf import conf
 
 from .codec import InvalidTxid, parse
-from .context import Binding, CurrentIds
+from .context import BoundIds, CurrentIds
 from .generator import txid as generate_txid
 from .traceparent import begin_trace, continue_trace
 
@@ -50,26 +50,26 @@ class TxidMiddleware:
         if self._is_async:
             return self._acall(request)
         ids = assign_ids(request)
-        with Binding(ids):
+        with BoundIds(ids):
             return finish_response(self.get_response(request), ids)
 
     async def _acall(self, request: HttpRequest) -> HttpResponseBase:
         ids = assign_ids(request)
-        with Binding(ids):
+        with BoundIds(ids):
             return finish_response(await self.get_response(request), ids)
 
 
 def assign_ids(request: HttpRequest) -> CurrentIds:
     """Set `request.txid` and `request.trace`: to valid ones in the headers from a trusted proxy, else to new ones."""
-    settings = conf.txid
+    options = conf.txid
     txid = trace = None
-    if is_trusted(request.META.get("REMOTE_ADDR"), settings.proxies):
-        txid = _valid_txid(request.headers.get(settings.header, ""))
-        if settings.traceparent:
+    if is_trusted(request.META.get("REMOTE_ADDR"), options.proxies):
+        txid = _valid_txid(request.headers.get(options.header, ""))
+        if options.traceparent:
             trace = continue_trace(request.headers.get("traceparent", ""), request.headers.get("tracestate", ""))
     if txid is None:
         txid = generate_txid()
-    if trace is None and settings.traceparent:
+    if trace is None and options.traceparent:
         trace = begin_trace(txid)
     request.txid, request.trace = txid, trace  # type: ignore[attr-defined]
     return CurrentIds(txid, trace)
@@ -79,7 +79,7 @@ def assign_ids(request: HttpRequest) -> CurrentIds:
 def is_trusted(address: str | None, proxies: tuple[str, ...]) -> bool:
     """Return whether `proxies` contains the caller's IP address: CIDR blocks, and "unix" for callers over Unix sockets.
 
-    `proxies` is a tuple because the cache needs arguments with a hash. A caller over a Unix socket has no IP address:
+    `proxies` is a tuple because `lru_cache` needs hashable arguments. A caller over a Unix socket has no IP address:
     most servers report None or an empty string, NGINX Unit reports "unix:".
     """
     if not address or address == "unix:":
@@ -98,10 +98,10 @@ def finish_response(response: HttpResponseBase, ids: CurrentIds) -> HttpResponse
     response.headers[conf.txid.header] = ids.txid
     if ids.trace is not None:
         response.headers["traceparent"] = ids.trace.traceparent
-    # Servers send files without running our code, but only if their content is not wrapped.
+    # A `FileResponse` is not wrapped, so that the server can send its file without running Python code for each chunk.
     if isinstance(response, StreamingHttpResponse) and not isinstance(response, FileResponse):
         stream: Any = _astream if response.is_async else _stream
-        response.streaming_content = stream(response.streaming_content, Binding(ids))
+        response.streaming_content = stream(response.streaming_content, BoundIds(ids))
     return response
 
 
@@ -113,20 +113,23 @@ def _valid_txid(header: str) -> str | None:
         return None
 
 
-def _stream(content: Iterator[bytes], binding: Binding) -> Iterator[bytes]:
-    """Yield the content. The IDs are current only while a chunk is made, not while the server sends it."""
+def _stream(content: Iterator[bytes], bound_ids: BoundIds) -> Iterator[bytes]:
+    """Yield the content. The IDs are current only while a chunk is made.
+
+    Between two chunks, code of the server runs in the same context; it must not find them.
+    """
     while True:
-        with binding:
+        with bound_ids:
             chunk = next(content, None)
         if chunk is None:
             return
         yield chunk
 
 
-async def _astream(content: AsyncIterator[bytes], binding: Binding) -> AsyncIterator[bytes]:
+async def _astream(content: AsyncIterator[bytes], bound_ids: BoundIds) -> AsyncIterator[bytes]:
     """Do the same for asyncio."""
     while True:
-        with binding:
+        with bound_ids:
             chunk = await anext(content, None)
         if chunk is None:
             return

@@ -1,7 +1,8 @@
 """Cache keys of function calls.
 
 A key consists of the function's name and the `repr` of its arguments: `shop.load_product(7, 'en')`. Values of different
-types have different representations and strings are quoted, so different calls never have the same key.
+types have different representations and strings are quoted, so different calls never have the same key. A key that
+would be too long has a hash in place of the arguments: `shop.load_product#` and 40 hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from zoneinfo import ZoneInfo
 from ..errors import BadOption
 
 MAX_KEY_LENGTH: Final = 200
-"""Maximum length of a key in characters; the end of a longer key is replaced by a hash."""
+"""Characters of a key with arguments, and of the function's name in a key with a hash."""
 PLAIN_TYPES: Final = frozenset({str, int, float, bool, bytes, type(None)})
 """Types whose `repr` is used unchanged."""
 
@@ -85,8 +86,8 @@ class Arguments:
         parameters = list(self._signature.parameters.values())
         self.names = tuple(f"**{item.name}" if item.kind is item.VAR_KEYWORD else item.name for item in parameters)
         self._remaining: dict[int, RemainingParameters] = {}
-        """By the number of positional arguments of a call. Empty if calls need `Signature.bind`: the function has
-        parameters that take several arguments or no keyword."""
+        """The parameters left after 0, 1, 2... positional arguments. Empty if the function has `*args`, `**kwargs` or
+        positional-only parameters."""
         kinds = [parameter.kind for parameter in parameters]
         if {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}.issuperset(kinds):
             for count in range(kinds.count(Parameter.POSITIONAL_OR_KEYWORD) + 1):
@@ -97,14 +98,16 @@ class Arguments:
 
         Raise `TypeError` if the function cannot be called with these arguments.
         """
+        # The usual calls do not need `Signature.bind`, which would take longer than the rest of a hit.
         remaining = self._remaining.get(len(args))
-        if remaining is not None:  # without `Signature.bind`, which would take longer than the rest of a hit
+        if remaining is not None:
             if not kwargs and not remaining.required:
                 return args + remaining.defaults
             if not remaining.required or remaining.required <= kwargs.keys():
-                values = {**remaining.by_name, **kwargs}  # in the order of the signature
-                if len(values) == len(remaining.by_name):  # all keywords are parameters
+                values = {**remaining.by_name, **kwargs}  # in the order of the signature, then unknown keywords
+                if len(values) == len(remaining.by_name):  # no keyword is unknown
                     return args + tuple(values.values())
+        # Other parameters, or wrong arguments, for which `bind` has the message.
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -114,8 +117,11 @@ class Arguments:
 
 
 class RemainingParameters:
-    """The parameters that a call does not pass by position. `defaults`: in order, and also `by_name`; a `required`
-    parameter has a placeholder in place of a default."""
+    """The parameters that a call does not pass by position.
+
+    `by_name`: their defaults in the order of the signature, `Parameter.empty` for `required` ones. `defaults`: the same
+    without the names.
+    """
 
     def __init__(self, parameters: Sequence[Parameter]) -> None:
         self.by_name = {parameter.name: parameter.default for parameter in parameters}
@@ -145,7 +151,7 @@ def values_text(values: Sequence[object], names: Sequence[str], function: str) -
 
 
 def shortened(key: str) -> str:
-    """Return the beginning of a long key and a hash of the whole key."""
+    """Return the name of the function and a hash of the whole key."""
     digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
     return f"{key.partition('(')[0][:MAX_KEY_LENGTH]}#{digest}"
 

@@ -173,7 +173,7 @@ def can_pass(config: ConcurrencyConfig, cost: int) -> bool:
     return cost <= config.max + config.burst
 
 
-# The first FRAME bytes of a state belong to the store, which has its header there.
+# The first FRAME bytes of a state belong to the store, which has its header there: `data or b""` copies them.
 _HEAD: Final = struct.Struct(f"<{FRAME}sqqi")
 _START: Final = _HEAD.size
 _pack = _HEAD.pack

@@ -51,7 +51,7 @@ def incoming(data: bytes | None, now: int, config: FixedWindowConfig, cost: int,
     ttl = None
     if state.end <= now:
         state.used, state.end = 0, now + config.window if commit else now
-        ttl = config.window / 1000 + 1  # a second more than needed: the state itself says when it ends
+        ttl = config.window / 1000 + 1  # may be longer than needed: `end` decides
     elif state.end - now > config.window:
         state.used, state.end = min(state.used, config.limit - cost), now + config.window
         ttl = config.window / 1000 + 1
@@ -63,7 +63,8 @@ def incoming(data: bytes | None, now: int, config: FixedWindowConfig, cost: int,
 def decide(config: FixedWindowConfig, cost: int, commit: bool, after: int, until: int) -> Decision:
     """Return the decision on a request.
 
-    `after`: the number left after it. `until`: milliseconds until the window ends (0: none has begun).
+    `after`: the limit minus the number used, including it. `until`: milliseconds until the window ends (0: it has not
+    begun).
     """
     reset_after = until / 1000
     if after >= 0:
@@ -74,7 +75,7 @@ def decide(config: FixedWindowConfig, cost: int, commit: bool, after: int, until
 
 
 def uncommit(data: bytes | None, now: int, config: FixedWindowConfig, cost: int) -> Outcome[int]:
-    """Take back `cost` requests. The result is the number left, or the limit if no window has begun."""
+    """Take back `cost` requests. The result is the limit minus the number used."""
     state = FixedWindowState(0, now) if data is None else _read(data)
     if state.end <= now:
         return None, None, config.limit
@@ -87,7 +88,7 @@ def can_pass(config: FixedWindowConfig, cost: int) -> bool:
     return cost <= config.limit
 
 
-# The first FRAME bytes of a state belong to the store, which has its header there.
+# The first FRAME bytes of a state belong to the store, which has its header there: `data or b""` copies them.
 _pack = struct.Struct(f"<{FRAME}sqqx").pack
 _unpack = struct.Struct(f"<{FRAME}xqqx").unpack
 

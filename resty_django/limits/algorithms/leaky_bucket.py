@@ -146,7 +146,7 @@ def _after_set_back(state: LeakyBucketState, now: int, config: LeakyBucketConfig
     return excess, last
 
 
-# The first FRAME bytes of a state belong to the store, which has its header there.
+# The first FRAME bytes of a state belong to the store, which has its header there: packing `data` copies them.
 _pack = struct.Struct(f"<{FRAME}sqq").pack
 _unpack = struct.Struct(f"<{FRAME}xqq").unpack
 

@@ -10,8 +10,8 @@ window, plus the share of the previous window that a window ending now covers, a
 computed in requests times milliseconds (`room`), so that all numbers are whole. Refused requests do not count.
 
 If a stored window begins in the future, the clock went back: its requests count in the current window, reduced if
-necessary so that the request passes. Requests that passed in windows of another length count in the window in which the
-last of them began.
+necessary so that the request passes. If the length of windows was changed, the requests of both stored windows count in
+the window that contains the start of the stored current one: this window, or the one before.
 
 Example: 10 requests per minute, of which 8 passed in the previous minute and 3 in this one. After 15 seconds of this
 minute, they count as 8 * 45 / 60 + 3 = 9, so one more passes.
@@ -48,9 +48,9 @@ class SlidingWindowState(Struct, gc=False):
     """The number of requests that passed in this window."""
 
     def move_to(self, start: int, now: int, config: SlidingWindowConfig, cost: int) -> bool:
-        """Count the requests in the window that begins at `start`, for a request of that cost at `now`.
+        """Make the window that begins at `start` the current one. Return whether another one was current.
 
-        Return whether it is another window than the stored one.
+        `now`, `cost`: of the request. If the clock went back, `current` is reduced so far that the request passes.
         """
         if self.start == start:
             return False
@@ -79,7 +79,7 @@ def incoming(data: bytes | None, now: int, config: SlidingWindowConfig, cost: in
     if not commit or not decision.allowed:
         return None, None, decision
     state.current += cost
-    ttl = decision.reset_after + 1 if moved else None  # a second more than needed: the state itself says when it ends
+    ttl = decision.reset_after + 1 if moved else None  # may be longer than needed: an old state counts nothing
     return _pack(data or b"", state.start, state.previous, state.current), ttl, decision
 
 
@@ -108,7 +108,11 @@ def decide(config: SlidingWindowConfig, cost: int, commit: bool, previous: int, 
 
 
 def uncommit(data: bytes | None, now: int, config: SlidingWindowConfig, cost: int) -> Outcome[int]:
-    """Remove up to `cost` requests from this window. The result is the number left."""
+    """Remove up to `cost` requests from this window. The result is the limit minus the count.
+
+    Nothing is written if another window is stored: the request was not in this one. So after a change of the clock or
+    of the length, the result may be too high until the next request.
+    """
     state = SlidingWindowState() if data is None else _read(data)
     elapsed = now % config.window
     moved = state.move_to(now - elapsed, now, config, 0)
@@ -140,12 +144,12 @@ def _wait(config: SlidingWindowConfig, cost: int, previous: int, current: int, e
     """
     window = config.window
     excess = current + cost - config.limit
-    if excess <= 0:
+    if excess <= 0:  # the request was refused because of the previous window, so `previous` is not 0
         return math.ceil((previous * (window - elapsed) + excess * window) / previous)
-    return math.ceil(window - elapsed + excess / current * window)
+    return math.ceil(window - elapsed + excess / current * window)  # `current` is not 0, as `cost` is at most `limit`
 
 
-# The first FRAME bytes of a state belong to the store, which has its header there.
+# The first FRAME bytes of a state belong to the store, which has its header there: `data or b""` copies them.
 _pack = struct.Struct(f"<{FRAME}sqqq").pack
 _unpack = struct.Struct(f"<{FRAME}xqqq").unpack
 

@@ -70,8 +70,8 @@ def incoming(data: bytes | None, now: int, config: TokenBucketConfig, cost: int,
     """Decide on a request at `now` (milliseconds), and record it if `commit`.
 
     `data`: the stored bytes of the key (None: it is new). Return the bytes to store (None: none), the seconds for which
-    to keep them (0: indefinitely, None: as before), and the decision. A recorded
-    request refills the bucket even if it is refused, unless the clock went back.
+    to keep them (0: indefinitely, None: as before), and the decision. A recorded request refills the bucket even if it
+    is refused, unless the clock went back.
     """
     state, ttl, store_refill = _refilled(data, now, config, cost)
     decision = decide(config, cost, commit, state.tokens - cost, now - state.last_tick)
@@ -210,7 +210,7 @@ def _while_owing(config: TokenBucketConfig, tokens: float, ttl: float | None) ->
     return min(config.keep + math.ceil(-tokens / config.quantum) * config.interval / 1000, 1e9)
 
 
-# The first FRAME bytes of a state belong to the store, which has its header there.
+# The first FRAME bytes of a state belong to the store, which has its header there: `data or b""` copies them.
 _pack = struct.Struct(f"<{FRAME}sqqH").pack
 _unpack = struct.Struct(f"<{FRAME}xqqH").unpack
 

@@ -25,6 +25,7 @@ from resty_django.text.suggestions import did_you_mean
 from ..callers.keys import RequestFunction
 from .check import LimitCheck
 from .enforcer import Enforcer
+from .results import LimitResult
 
 log = logger("resty_django.limits")
 
@@ -89,9 +90,9 @@ class RequestEnforcer(Enforcer):
         """Return the enforcer for a request, or None if no limit applies."""
         raise NotImplementedError
 
-    def check(self, request: HttpRequest, kwargs: Mapping[str, object]) -> LimitCheck | None:
+    def decide(self, request: HttpRequest, kwargs: Mapping[str, object]) -> LimitCheck | LimitResult | None:
         enforcer = run(self.choosing(request))
-        return None if enforcer is None else enforcer.check(request, kwargs)
+        return None if enforcer is None else enforcer.decide(request, kwargs)
 
     async def acheck(self, request: HttpRequest, kwargs: Mapping[str, object]) -> LimitCheck | None:
         enforcer = await arun(self.choosing(request))

@@ -120,7 +120,7 @@ class DeclaredLimit:
     ) -> DeclaredLimit:
         """Return the declaration with these options. `accepted`: the type of the options that the decorator has.
 
-        Raise `TypeError` or `ValueError`.
+        Raise `TypeError` or `ValueError`, with a message about `decorator`.
         """
         return cls(
             kind=kind,
@@ -131,33 +131,33 @@ class DeclaredLimit:
             max_delay=options.get("max_delay"),
         )
 
-    def by_rate(self, rate: Rate | RateFunction | Tiers, limiter: Callable[[Rate], LimiterSpec]) -> ViewDecorator:
+    def by_rate(self, chosen: Rate | RateFunction | Tiers, spec_of: Callable[[Rate], LimiterSpec]) -> ViewDecorator:
         """Return the decorator for a rate, for several in one text, or for a rate that depends on the request.
 
-        `limiter`: returns the limiter for one rate. Raise `TypeError` or `ValueError`.
+        `spec_of`: returns the limiter for one rate. Raise `TypeError` or `ValueError`.
         """
-        if not (callable(rate) or isinstance(rate, Tiers)):
-            return self.decorator([limiter(text) for text in split_rates(rate)])
+        if not (callable(chosen) or isinstance(chosen, Tiers)):
+            return self.by_limiters([spec_of(rate) for rate in split_rates(chosen)])
 
-        def limits_of(view: str, chosen: Rate) -> Enforcer:
+        def enforcer_of(view: str, rates: Rate) -> Enforcer:
             return Enforcer(
-                self.for_view(view, limiter(text), position) for position, text in enumerate(split_rates(chosen), 1)
+                self.for_view(view, spec_of(rate), position) for position, rate in enumerate(split_rates(rates), 1)
             )
 
-        self.for_view("", limiter("1/s"))  # raises errors of the options now instead of with the first request
-        return self.checked(lambda view: ChosenRates(rate, partial(limits_of, view), self.options.apply_to))
+        self.for_view("", spec_of("1/s"))  # a trial: wrong options raise their errors now instead of with a request
+        return self.decorator(lambda view: ChosenRates(chosen, partial(enforcer_of, view), self.options.apply_to))
 
-    def decorator(self, limiters: Sequence[LimiterSpec]) -> ViewDecorator:
+    def by_limiters(self, specs: Sequence[LimiterSpec]) -> ViewDecorator:
         """Return the decorator for these limiters, all of which a request must pass."""
-        if len(limiters) == 1:
-            return self.checked(lambda view: Enforcer([self.for_view(view, limiters[0])]))
-        return self.checked(
-            lambda view: Enforcer(self.for_view(view, spec, position) for position, spec in enumerate(limiters, 1))
+        if len(specs) == 1:
+            return self.decorator(lambda view: Enforcer([self.for_view(view, specs[0])]))
+        return self.decorator(
+            lambda view: Enforcer(self.for_view(view, spec, position) for position, spec in enumerate(specs, 1))
         )
 
-    def checked(self, build: Callable[[str], Enforcer]) -> ViewDecorator:
-        """Return the decorator that builds the enforcer of a view. Raise errors now instead of with the first view."""
-        build("")
+    def decorator(self, build: Callable[[str], Enforcer]) -> ViewDecorator:
+        """Return the decorator; `build` returns the enforcer of the view with a name."""
+        build("")  # a trial: wrong arguments raise their errors now instead of with the first view
         return ViewDecorator(build, self.max_delay)
 
     def for_view(self, view: str, spec: LimiterSpec, position: int | None = None) -> RequestLimit:
@@ -231,7 +231,7 @@ def options_of(
     )
 
 
-def rate_of(
+def rate_argument(
     decorator: Callable[..., ViewDecorator], limit: Rate | None, options: RateOptions, *, example: str
 ) -> Rate | RateFunction | Tiers:
     """Return the rate of a decorator: its first argument, `rate` or `tiers`.

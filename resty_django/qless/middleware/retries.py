@@ -12,7 +12,8 @@
 | `RetryPolicy` | tasks, which make it of their options `retries`, `backoff` and `retry_on` | the same |
 | `Requeue` | job classes and functions, as middleware | requeues, in the job's data; the retries stay |
 
-If the count is used up, the job fails.
+If the count is used up, the job fails. To retry or requeue a job, a middleware raises an `Outcome` to the worker,
+`RetryLater` or `RequeueLater`.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ from .job import WorkerJob
 
 
 class RetryPolicy:
-    """After which exceptions a job runs again while it has retries left, and after how many seconds.
+    """Decides which exceptions lead to a retry, if the job has retries left, and after how many seconds.
 
+    - `exceptions`: the classes that lead to a retry, with their subclasses.
     - `backoff`: seconds before the first retry; or a list of the seconds before each retry, whose last entry applies to
       all further ones.
     - `factor`: each delay is the previous one times `factor`, unless `backoff` is a list.
@@ -38,6 +40,8 @@ class RetryPolicy:
       together do not run again together.
     - `max_delay`: the maximum delay in seconds.
     - `where`: begins the messages of errors in these arguments, such as "shop.tasks.send_invoice: ".
+
+    The defaults suit tasks; `Retry` has others.
 
     Raises `TypeError` and `ValueError` for a wrong `backoff` or `jitter`.
     """
@@ -54,7 +58,7 @@ class RetryPolicy:
     ) -> None:
         delays = backoff if isinstance(backoff, Sequence) else [backoff]
         if not delays:
-            raise ValueError("backoff= is an empty list. Add the seconds before each retry.")
+            raise ValueError(f"{where}backoff= is an empty list. Add the seconds before each retry.")
         for delay in delays:
             checked_options(where, backoff=delay)
         if not 0 <= jitter <= 1:
@@ -70,21 +74,25 @@ class RetryPolicy:
         try:
             yield
         except Exception as error:
-            retry = self.planned_retry(job, error)
+            retry = self.decide_retry(job, error)
             if retry is None:
                 raise
             raise retry from error
 
-    def planned_retry(self, job: WorkerJob, error: Exception) -> RetryLater | None:
-        """Return the exception that makes the worker retry the job after this error; None if the job fails."""
+    def decide_retry(self, job: WorkerJob, error: Exception) -> RetryLater | None:
+        """Return the exception that makes the worker retry the job after this error; None if the job fails.
+
+        The worker also calls it itself, after the process of a job has died with the middleware in it.
+        """
         if not self.covers(error) or job.retries_left <= 0:
             return None
-        return retry_later(job, self.delay_after(job.attempt), error)
+        return retry_outcome(job, self.delay_after(job.attempt), error)
 
     def covers(self, error: Exception) -> bool:
         """Return whether a job that raised this error runs again if it has retries left."""
-        # the job has chosen its end (`Outcome`), cannot succeed any more, or this worker must not decide about it
-        final = (LostLock, MaxRetriesExceeded, Outcome, ResultGone, Stopping, TaskExpired)
+        # `Outcome`: the job has chosen its end. `LostLock`, `Stopping`: this worker has lost the job, or returns it.
+        # The others: another run would end in the same way.
+        final = (Outcome, LostLock, Stopping, MaxRetriesExceeded, ResultGone, TaskExpired)
         return isinstance(error, self.exceptions) and not isinstance(error, final)
 
     def delay_after(self, attempt: int) -> float:
@@ -102,8 +110,10 @@ class Retry(RetryPolicy):
     """Middleware that retries a job after one of `exceptions` while it has retries left.
 
     The delay before the n-th retry is `backoff * factor ** (n - 1)` seconds, at most `max_delay`, randomly varied by
-    the share `jitter`. `factor`: None means the same as `backoff`; below 1 second, the delays shrink then.
-    `callback(error, job)` is called before each retry.
+    the share `jitter`. The default of `factor` is the number of `backoff`: 2 makes the delays 2, 4, 8... seconds, and
+    0.5 lets them shrink. `callback(error, job)` is called before each retry.
+
+    By default, delays follow from `backoff` alone, without the random variation that tasks have.
     """
 
     def __init__(
@@ -122,8 +132,8 @@ class Retry(RetryPolicy):
         super().__init__(backoff, exceptions, factor=factor, jitter=jitter, max_delay=max_delay, where="Retry(): ")
         self.callback = callback
 
-    def planned_retry(self, job: WorkerJob, error: Exception) -> RetryLater | None:
-        retry = super().planned_retry(job, error)
+    def decide_retry(self, job: WorkerJob, error: Exception) -> RetryLater | None:
+        retry = super().decide_retry(job, error)
         if retry is not None and self.callback is not None:
             self.callback(error, job)
         return retry
@@ -159,7 +169,7 @@ class Requeue:
         """Run the job, as middleware."""
         try:
             yield
-        except Outcome:  # the job has chosen its end itself
+        except Outcome:  # the job has chosen its end; all other exceptions may requeue it, as that costs no retry
             raise
         except self.exceptions as error:
             kind = next(kind for kind in self.exceptions if isinstance(error, kind)).__name__
@@ -174,7 +184,7 @@ class Requeue:
             raise RequeueLater(random.uniform(self.min_delay, self.max_delay)) from error  # noqa: S311 (no secret)
 
 
-def retry_later(job: Job, delay: float, error: BaseException | None = None) -> RetryLater:
+def retry_outcome(job: Job, delay: float, error: BaseException | None = None) -> RetryLater:
     """Return the exception that makes the worker retry the job after `delay` seconds.
 
     `error`: the reason for the retry; None if the task called `retry()`. Should no retry be left, the job fails in the

@@ -12,15 +12,17 @@
 
 A call passes through these steps, from `delay(7)` to a single command of the server, and from there to the function:
 
-| step | of | makes |
+| step | class | makes |
 |---|---|---|
-| `delay(7)`, or `apply_async((7,), countdown=60)` | `Task` | checked options: `EnqueueOptions` |
-| `message` | `Task` | the job to enqueue, checked against the function's parameters: `TaskMessage` |
-| `send` | `TaskDispatcher` | the command `put`; or it waits for the commit, or runs the task (eager mode) |
-| `perform` | `Task`, in a worker | the arguments in the job, with which it calls the function |
+| `delay(7)`, or `apply_async((7,), countdown=60)` | `Task` | checked options: `EnqueueOptions`; the result to return |
+| `message` | `Task` | the job to enqueue: its ID, its arguments and its callbacks (`TaskMessage`) |
+| `send` | `TaskDispatcher` | the command `put`, at once or after the commit; in eager mode, it runs the task instead |
+| `perform` | `Task`, in a worker | a call of the function with the job's arguments |
 
 Options have two forms: the keywords that people write, which mypy checks (`TaskKeywords`, `EnqueueKeywords`), and the
-checked values that are made of them (`TaskOptions`, `EnqueueOptions`), which describe them. See docs/qless/tasks.md.
+checked values that are made of them (`TaskOptions`, `EnqueueOptions`), which describe them. Next to this module,
+`message` converts a call into a job and back, `canvas` makes chains, groups and callbacks, `schedule` enqueues periodic
+tasks, and `results` reads the results. See docs/qless/tasks.md.
 """
 
 from __future__ import annotations
@@ -28,7 +30,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import (
-    TYPE_CHECKING,
     Any,
     Concatenate,
     Final,
@@ -59,8 +60,8 @@ from ..middleware.chain import Middleware
 from ..middleware.limits import Rate
 from .canvas import Signature, check_callbacks, consequences_of
 from .context import TaskContext
-from .message import ArgumentSource, Parameters, PlannedJob, PutOptions, TaskMessage, call_of, data_of, dispatcher
-from .options import NO_OPTIONS, EnqueueKeywords, EnqueueOptions, TaskKeywords, TaskOptions, TaskTimes, check_keywords
+from .message import ArgumentSource, Parameters, PlannedJob, PutOptions, TaskMessage, arguments_of, data_of, dispatcher
+from .options import NO_OPTIONS, EnqueueKeywords, EnqueueOptions, TaskKeywords, TaskOptions, check_keywords
 from .results import AsyncResult
 from .schedule import Schedule
 
@@ -81,7 +82,7 @@ class Task(Runnable, Generic[P, R]):
     - `retry_policy`: after which exceptions its jobs run again, and when.
     - `schedule`: when workers enqueue it; None: never.
 
-    Workers and the admin know it as a `Runnable`, an object that runs jobs: they read `perform`, `middleware`,
+    To workers and the admin it is a `Runnable`, an object that runs jobs: they use `perform`, `middleware`,
     `parameter_names`, `call_signature`, `keep_result` and `result_ttl`.
     """
 
@@ -102,7 +103,7 @@ class Task(Runnable, Generic[P, R]):
         self.call_signature = self.parameters.signature
         self.keep_result = not self.options.ignore_result
         check_callbacks(self.options)
-        register(self, self.path, (self.name, *self.options.aliases))  # raises `DuplicateTask`, so before the others
+        register(self, self.path, (self.name, *self.options.aliases))  # refuses a duplicate before it is scheduled
         self.schedule = Schedule.of(self)
         all_tasks.add(self)
 
@@ -110,11 +111,10 @@ class Task(Runnable, Generic[P, R]):
         return f"<{type(self).__name__} {self.path}>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        arguments = [TaskContext(self, None, [*args], kwargs), *args] if self.bind else args
-        result: R = self.function(*arguments, **kwargs)
+        result: R = self.function(*self._with_context(None, [*args], kwargs), **kwargs)
         return result
 
-    # --- enqueuing: at once, on commit, or later as a signature ---
+    # --- enqueuing: at once, or when the transaction is committed ---
 
     def delay(self, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R]:
         """Enqueue a job that calls the function with these arguments, and return its future result.
@@ -136,20 +136,24 @@ class Task(Runnable, Generic[P, R]):
     def apply_async(
         self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[EnqueueKeywords]
     ) -> AsyncResult[R]:
-        """Enqueue the task like `delay`, with options: see `EnqueueOptions`."""
-        sender = dispatcher()
-        job = self._job(args, kwargs, options, sender.client)
-        sender.send([job])
-        return AsyncResult(job.message.jid, client=sender.client)
+        """Enqueue the task like `delay`, with options: `send_invoice.apply_async((7,), countdown=60)`.
+
+        - `args`, `kwargs`: the arguments of the function.
+        - `options`: see `EnqueueOptions`.
+
+        Raises the errors of `delay`, and `TypeError` or `InvalidArgument` for wrong options.
+        """
+        job, result = self._planned(args, kwargs, options)
+        dispatcher().send([job])
+        return result
 
     async def aapply_async(
         self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[EnqueueKeywords]
     ) -> AsyncResult[R]:
         """Do the same as `apply_async`, for asyncio."""
-        sender = dispatcher()
-        job = self._job(args, kwargs, options, sender.client)
-        await sender.asend([job])
-        return AsyncResult(job.message.jid, client=sender.client)
+        job, result = self._planned(args, kwargs, options)
+        await dispatcher().asend([job])
+        return result
 
     def apply_async_on_commit(
         self,
@@ -165,10 +169,11 @@ class Task(Runnable, Generic[P, R]):
         - `using`: the database of the transaction.
         - `robust`: if the job cannot be enqueued after the commit, log the error instead of raising it.
         """
-        sender = dispatcher()
-        job = self._job(args, kwargs, options, sender.client)
-        sender.send_on_commit([job], using, robust)
-        return AsyncResult(job.message.jid, client=sender.client)
+        job, result = self._planned(args, kwargs, options)
+        dispatcher().send_on_commit([job], using, robust)
+        return result
+
+    # --- signatures: calls to enqueue later, with other tasks ---
 
     def s(self, *args: Any, **kwargs: Any) -> Signature:
         """Return a signature, to enqueue later. In a chain, its first argument is the previous step's result."""
@@ -189,6 +194,8 @@ class Task(Runnable, Generic[P, R]):
         """Return a signature with options of `apply_async`."""
         return Signature(self, tuple(args), kwargs or {}, options, immutable)
 
+    # --- messages: what is sent to the server ---
+
     def message(
         self,
         args: Sequence[object],
@@ -197,46 +204,44 @@ class Task(Runnable, Generic[P, R]):
         *,
         client: Client,
         source: ArgumentSource | None = None,
-        is_callback: bool = False,
-        policies: Mapping[str, str] | None = None,
     ) -> TaskMessage:
-        """Return the message that enqueues a job for a call.
+        """Return the message that enqueues a job with these arguments. Raises what `delay` raises.
 
         - `client`: provides the ID and the clock, also for the callbacks of the job.
-        - `source`: where the first argument comes from, if it is an earlier step's result.
-        - `is_callback`: whether the job is enqueued when another one ends. Such a job is never unique.
-        - `policies`: for jobs on which this one depends, what it does if they fail, by jid. Default: it fails, too.
-
-        Raises what `delay` raises.
+        - `source`: where the worker finds one more argument, the first: the result or the outcome of another job.
         """
         if not is_allowed(self.path):
             raise NotAllowed(refusal_of(self.path))
         self.parameters.check(args, kwargs, source)
-        times, put_options, consequences = TaskTimes(), self._put_options, None
+        is_unique = bool(self.options.unique) and options.task_id is None
+        # the ID of a unique job is a digest of its arguments, so that the server finds a job with the same ones
+        jid = options.task_id or (self.parameters.digest(args, kwargs, source) if is_unique else client.generate_jid())
+        put_options = self._put_options
+        start_at = expires_at = consequences = None
         if options is not NO_OPTIONS:  # `delay` has none, and is faster without these calls
-            times = options.times(client.clock)
+            start_at, expires_at = options.times(client.clock)
             put_options = put_options.updated(options)
-        if options.reaction_names or options.depends or self.options.reaction_names:
-            consequences = consequences_of(self, options, client, policies)
-        unique = bool(self.options.unique) and options.task_id is None and not is_callback
-        # equal arguments have equal digests, by which the server finds the job that exists already
-        jid = options.task_id or (self.parameters.digest(args, kwargs, source) if unique else client.generate_jid())
+        if options.depends or options.reactions or self.options.reactions:
+            consequences = consequences_of(self, options, client)
         return TaskMessage(
             queue=options.queue or self.queue,
             jid=jid,
             klass=self.name,
-            data=encode(data_of(args, kwargs, times.expires_at, source)),
-            when=times.start_at,
+            data=encode(data_of(args, kwargs, expires_at, source)),
+            when=start_at,
             options=put_options,
-            unique=unique,
+            unique=is_unique,
             txid=current(),
             consequences=consequences,
         )
 
-    def _job(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any] | None, keywords: EnqueueKeywords, client: Client
-    ) -> PlannedJob:
-        """Return the job that a call of `apply_async` enqueues. `keywords`: its options, not checked yet."""
+    def _planned(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any] | None, keywords: EnqueueKeywords
+    ) -> tuple[PlannedJob, AsyncResult[R]]:
+        """Return the job to enqueue for a call of `apply_async`, with its task, and its future result.
+
+        `keywords`: the options of the call, not checked yet.
+        """
         is_list = isinstance(args, list | tuple) or (isinstance(args, Sequence) and not isinstance(args, str | bytes))
         if not is_list:
             raise TypeError(
@@ -246,13 +251,20 @@ class Task(Runnable, Generic[P, R]):
         if keywords:
             check_keywords("apply_async()", keywords, EnqueueKeywords.__annotations__)
             options = EnqueueOptions(**keywords).checked()
-        return PlannedJob(self, self.message(args, kwargs or {}, options, client=client))
+        client = dispatcher().client
+        message = self.message(args, kwargs or {}, options, client=client)
+        return PlannedJob(self, message), AsyncResult(message.jid, client=client)
 
-    # --- running ---
+    # --- running: what workers use ---
 
-    @property
-    def perform(self) -> Callable[[Job], Any]:
-        return self._aperform if iscoroutinefunction(self.function) else self._perform
+    def perform(self, job: Job) -> Any:
+        """Call the function with the arguments of a job, and return its result."""
+        args, kwargs = job.client.run(arguments_of(job))
+        return self.function(*self._with_context(job, args, kwargs), **kwargs)
+
+    def _with_context(self, job: Job | None, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
+        """Return the positional arguments of the function: with `bind`, a `TaskContext` comes first."""
+        return [TaskContext(self, job, args, kwargs), *args] if self.bind else args
 
     @property
     def result_ttl(self) -> float | None:
@@ -270,29 +282,15 @@ class Task(Runnable, Generic[P, R]):
             middleware.append(Timeout(self.options.timeout))
         return [*middleware, *self.options.middleware]
 
-    def _perform(self, job: Job) -> Any:
-        args, kwargs, first = call_of(job)
-        if first is not None:  # the steps that read another job's result, the first argument, from the server
-            args.insert(0, job.client.run(first))
-        if self.bind:
-            args = [TaskContext(self, job, args, kwargs), *args]
-        return self.function(*args, **kwargs)
-
-    async def _aperform(self, job: Job) -> Any:
-        args, kwargs, first = call_of(job)
-        if first is not None:
-            args.insert(0, await job.client.arun(first))
-        if self.bind:
-            args = [TaskContext(self, job, args, kwargs), *args]
-        return await acompleted(self.function(*args, **kwargs))
-
 
 class AsyncTask(Task[P, R]):
-    """A task whose function is a coroutine function. Calling it returns the coroutine."""
+    """A task whose function is a coroutine function. Calling it returns the coroutine, which workers await."""
 
-    if TYPE_CHECKING:
+    __call__: Callable[P, Coroutine[Any, Any, R]]  # type: ignore[assignment]
 
-        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...  # type: ignore[override]
+    async def perform(self, job: Job) -> Any:
+        args, kwargs = await job.client.arun(arguments_of(job))
+        return await acompleted(self.function(*self._with_context(job, args, kwargs), **kwargs))
 
 
 class TaskDecorator(Protocol):

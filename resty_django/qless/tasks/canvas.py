@@ -123,19 +123,18 @@ class Signature(CanvasStep):
 
     def _plan(self, plan: _Plan, client: Client) -> None:
         options = EnqueueOptions(**self.options).checked()
-        source = policies = None
+        source = None
         if plan.tail is not None:
-            policy = "release" if options.allow_failure else plan.tail_policy
-            if policy is not None:
-                policies = {plan.tail.id: policy}
             if not self.immutable:
                 if plan.silent is not None:
                     raise TypeError(
                         f"{plan.silent.path} keeps no result to pass to {self.task.path}. Use si() instead of s()."
                     )
-                source = _source_of(plan.tail, policy == "release")
+                source = _source_of(plan.tail, options.allow_failure or plan.tail_policy == "release")
             options = structs.replace(options, depends=[*(result.id for result in plan.after), *options.depends])
-        message = self.task.message(self.args, self.kwargs, options, client=client, source=source, policies=policies)
+        message = self.task.message(self.args, self.kwargs, options, client=client, source=source)
+        if plan.tail is not None and plan.tail_policy is not None and not options.allow_failure:
+            message = message.with_consequences(policies={ANY: "fail", plan.tail.id: plan.tail_policy})
         plan.jobs.append(PlannedJob(self.task, message))
         plan.tail = AsyncResult(message.jid, client=client, parent=plan.tail)
         plan.after = (plan.tail,)
@@ -148,14 +147,10 @@ class Signature(CanvasStep):
         check_keywords(f"A task in {option}=", self.options, names)
         options = EnqueueOptions(**self.options).checked()
         delay = checked_options(countdown=options.countdown)["countdown"] or 0.0
-        message = self.task.message(
-            self.args,
-            self.kwargs,
-            structs.replace(options, countdown=None),
-            client=client,
-            source=None if self.immutable else source,
-            is_callback=True,
-        )
+        # with an ID here, because a callback is never unique
+        options = structs.replace(options, countdown=None, task_id=options.task_id or client.generate_jid())
+        source_used = None if self.immutable else source
+        message = self.task.message(self.args, self.kwargs, options, client=client, source=source_used)
         return PlannedCallback(self.task, message, delay)
 
 
@@ -243,8 +238,7 @@ class group(CanvasStep):
                     "Set it on the group: group(..., if_failed=...)."
                 )
             task, message = plan.jobs[-1]
-            consequences = replace(message.consequences or Consequences(), group=jid)
-            plan.jobs[-1] = PlannedJob(task, structs.replace(message, consequences=consequences))
+            plan.jobs[-1] = PlannedJob(task, message.with_consequences(group=jid))
             tails.append(plan.tail)
             names.add(task.name)
             silent = silent or plan.silent
@@ -283,18 +277,13 @@ def check_callbacks(reactions: Reactions) -> None:
         signatures_of(option, getattr(reactions, option))
 
 
-def consequences_of(
-    task: Task[..., Any], options: EnqueueOptions, client: Client, policies: Mapping[str, str] | None = None
-) -> Consequences | None:
-    """Return the consequences of the end of a job. None if there are none. `policies`: see `Task.message`."""
+def consequences_of(task: Task[..., Any], options: EnqueueOptions, client: Client) -> Consequences | None:
+    """Return the consequences of the end of a job. None if there are none."""
     reactions = options.over(task.options)
     source = ArgumentSource("pass", "result")
     callbacks = _callbacks(reactions, client, source, None if task.keep_result else task)
     if options.depends:
-        all_policies = {ANY: "release" if options.allow_failure else "fail", **(policies or {})}
-        if all_policies[ANY] == "release":
-            all_policies = {ANY: "release"}
-        return replace(callbacks, policies=all_policies)
+        return replace(callbacks, policies={ANY: "release" if options.allow_failure else "fail"})
     return callbacks if callbacks.success or callbacks.failure or callbacks.complete else None
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 from ..clients.put_options import checked_options
 from ..errors import MaxRetriesExceeded, QlessError
-from ..middleware.retries import retry_later
+from ..middleware.retries import retry_outcome
 from .options import timestamp
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class TaskContext:
             delay = max(0.0, timestamp(eta) - job.client.clock())
         else:
             delay = self.task.retry_policy.delay_after(self.attempt) if countdown is None else countdown
-        raise retry_later(job, delay, exc) from exc
+        raise retry_outcome(job, delay, exc) from exc
 
     def update_progress(self, share: float, message: str = "") -> None:
         """Report the progress, for `result.progress`: a share from 0 to 1, and a message. Raises `LostLock`."""

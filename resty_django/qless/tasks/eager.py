@@ -282,7 +282,7 @@ def run(task: Task[..., Any], message: TaskMessage, client: Client) -> None:
 
     def perform(job: EagerJob) -> Any:
         with time_limit(task.options.timeout):
-            return completed(task._perform(job))
+            return completed(task.perform(job))
 
     with bound(current()):
         sansio.run(_runs(task, message, client), perform)
@@ -294,7 +294,7 @@ async def arun(task: Task[..., Any], message: TaskMessage, client: Client) -> No
         await acall(run, task, message, client)
         return
     with bound(current()):
-        await sansio.arun(_runs(task, message, client), lambda job: _within(task.options.timeout, task._aperform(job)))
+        await sansio.arun(_runs(task, message, client), lambda job: _within(task.options.timeout, task.perform(job)))
 
 
 def _runs(task: Task[..., Any], message: TaskMessage, client: Client) -> Generator[EagerJob, Any, None]:

@@ -133,6 +133,11 @@ class TaskMessage(msgspec.Struct, frozen=True, kw_only=True):
             request += ("outcome", encode(self.consequences.texts()))
         return request
 
+    def with_consequences(self, **changes: Any) -> TaskMessage:
+        """Return a copy with some fields of its `Consequences` changed."""
+        consequences = replace(self.consequences or Consequences(), **changes)
+        return msgspec.structs.replace(self, consequences=consequences)
+
 
 class PlannedGroup(NamedTuple):
     """A group to create. Its members name it in their `consequences`."""
@@ -148,7 +153,7 @@ class PlannedGroup(NamedTuple):
 
 
 class PlannedJob(NamedTuple):
-    """A job to enqueue, with its task."""
+    """A message, with the task that it is for: eager mode runs it."""
 
     task: Task[..., Any]
     message: TaskMessage
@@ -296,14 +301,6 @@ class Parameters:
         return hashlib.sha256(text).hexdigest()[:32]
 
 
-class TaskCall(NamedTuple):
-    """The arguments of a task call. `first`: how to get another one, which comes before `args`; None: there is none."""
-
-    args: list[Any]
-    kwargs: dict[str, Any]
-    first: Steps[Any] | None
-
-
 def data_of(
     args: Sequence[object],
     kwargs: Mapping[str, object],
@@ -321,8 +318,9 @@ def data_of(
     return data
 
 
-def call_of(job: Job) -> TaskCall:
-    """Return the arguments for the task of a job. Raises `TaskExpired`, `ResultGone`, `UnreadableReply`."""
+def arguments_of(job: Job) -> Steps[tuple[list[Any], dict[str, Any]]]:
+    """Return the arguments for the task of a job, by position and by name. The first one may be another job's result,
+    read from the server. Raises `TaskExpired`, `ResultGone`, `UnreadableReply`."""
     data = job.data
     try:
         args, kwargs, expires = data["args"], data["kwargs"], data.get("expires")
@@ -334,16 +332,16 @@ def call_of(job: Job) -> TaskCall:
         ) from None
     if expires is not None and job.client.clock() > expires:
         raise _expired(job, data)
-    first: Steps[Any] | None = None
     if data.get("from") is not None:
-        first = _result(data["from"], bool(data.get("allow_failure")))
+        args.insert(0, (yield from _result(data["from"], bool(data.get("allow_failure")))))
     elif data.get("from_group") is not None:
-        first = _group_results(job.client, data["from_group"], bool(data.get("allow_failure")))
+        results = yield from _group_results(job.client, data["from_group"], bool(data.get("allow_failure")))
+        args.insert(0, results)
     elif data.get("pass") is not None:
         outcome = outcome_of(data.get("outcome"))
         wants_result = data["pass"] == "result"  # noqa: S105 (no password)
         args.insert(0, data["outcome"].get("result") if wants_result else outcome)
-    return TaskCall(args, kwargs, first)
+    return args, kwargs
 
 
 def _expired(job: Job, data: Mapping[str, Any]) -> TaskExpired:

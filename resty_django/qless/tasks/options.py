@@ -113,9 +113,10 @@ class Reactions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     if_failed: Policy | None = None
 
     @cached_property
-    def reaction_names(self) -> list[str]:
-        """The names of the reactions that are set."""
-        return [name for name in StepKeywords.__annotations__ if getattr(self, name, None) is not None]
+    def reactions(self) -> dict[str, Any]:
+        """The reactions that are set, by name. Most tasks and calls have none."""
+        reactions = {name: getattr(self, name, None) for name in StepKeywords.__annotations__}
+        return {name: value for name, value in reactions.items() if value is not None}
 
 
 class CallReactions(Reactions, frozen=True, kw_only=True):
@@ -130,9 +131,7 @@ class CallReactions(Reactions, frozen=True, kw_only=True):
 
     def over(self, own: Reactions) -> CallReactions:
         """Return the reactions of a call of a task; where the call has none, the task's own apply."""
-        values = {name: getattr(own, name) for name in own.reaction_names}
-        values |= {name: getattr(self, name) for name in self.reaction_names}
-        return CallReactions(**values)
+        return CallReactions(**(own.reactions | self.reactions))
 
 
 class TaskOptions(Reactions, frozen=True, kw_only=True):

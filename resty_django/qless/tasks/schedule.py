@@ -80,7 +80,7 @@ class Schedule:
             if len(cron.split()) != 5:
                 raise ValueError(f"{task.path}: cron= needs five fields, minute hour day month weekday, not {cron!r}.")
             next(occurrences(cron, 0.0, UTC), None)
-        callbacks = {*task.options.reaction_names} - {"if_failed"}
+        callbacks = {*task.options.reactions} - {"if_failed"}
         if every is not None and callbacks:
             raise TypeError(
                 f"{task.path}: recurring jobs have no callbacks. With {min(callbacks)}=, use cron= instead of every=."

@@ -215,15 +215,15 @@ def _failure(running: RunningJob, error: BaseException) -> FailJob:
 def finish_dead(running: RunningJob, error: Exception) -> None:
     """Record the end of a job whose process is dead. `error`: why, `JobTimeout` or `ProcessDied`.
 
-    Its middleware has died with it, so only the part is asked that decides on retries: the method `planned_retry`.
+    Its middleware has died with it, so only the part is asked that decides on retries: the method `decide_retry`.
     After `ProcessDied` a job is retried anyway, as after the loss of a worker. The server's copy of the data stays.
     """
     later: RetryLater | None = None
     for around in reversed(running.handler.middleware):
-        planned_retry = getattr(around, "planned_retry", None)
-        if later is None and callable(planned_retry):
+        decide_retry = getattr(around, "decide_retry", None)
+        if later is None and callable(decide_retry):
             try:
-                later = planned_retry(running.job, error)
+                later = decide_retry(running.job, error)
             except Exception as problem:
                 log.warning("a retry policy of job %s failed: %s", running.jid, text_of(problem)[:MAX_MESSAGE_CHARS])
     if later is None and isinstance(error, ProcessDied) and running.job.retries_left > 0:

@@ -144,8 +144,8 @@ class InFlightJobs:
         timers = [*self._timeouts[:1], *self._kills[:1]]
         return min([self.leases.next_check, *(timer.at for timer in timers)])
 
-    def record_check(self, now: float) -> None:
-        """Record that the loop is alive: otherwise the heartbeat process would renew the leases in its place."""
+    def show_alive(self, now: float) -> None:
+        """Show the heartbeat process that the loop is alive, so that it does not renew the leases in its place."""
         if self.shared is not None:
             self.shared.record_check(now, self.leases.shortest)
 
@@ -302,7 +302,7 @@ class InFlightJobs:
 
     def _apply_lengths(self, now: float, *replies: object) -> None:
         self.leases.apply_lengths(replies, now)
-        self.record_check(now)  # before the jobs of this batch start
+        self.show_alive(now)  # before the jobs of this batch start
 
     def _apply_listing(self, reply: object) -> None:
         """Find jobs that the server lists as this worker's since the last check, but that it does not hold."""

@@ -9,7 +9,8 @@ what has happened: a job that has ended, or a function to call, such as `stop`. 
 sends one pipeline with:
 
 - the ends of jobs; an end counts once the server has confirmed it
-- heartbeats, which renew leases: when the lease of a job expires, another worker may get the job
+- heartbeats, which renew leases: when the lease of a job expires, another worker may get the job (messages to users
+  call a lease the lock of the job)
 - a pop, which reserves as many jobs as slots are free
 
 | name | module | part |
@@ -19,7 +20,7 @@ sends one pipeline with:
 | `RunningJob` | `running_job` | both of them, and once the job has ended, the command that reports it |
 | `run`, `finish` | `execution` | call the job's function, and record how the job ended |
 | `InFlightJobs` | `in_flight` | all running jobs: leases, timeouts, and ends that the server has not confirmed |
-| `Pool`, `JobProcessPool` | `executor`, `processes` | runs jobs: in threads and on an event loop, or in processes |
+| `Pool` | `executor` | runs jobs in threads and on an event loop; its subclass in `processes` uses processes |
 | `Reserver`, `PollSchedule` | `reservers` | in which order queues are polled, and when |
 | `CommandBatch` | `commands` | the requests of one pipeline, each with the function that handles its reply |
 """
@@ -31,7 +32,7 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 from resty_django.redis.errors import StoreError
 from resty_django.text import logger
@@ -59,7 +60,7 @@ log = logger("resty_django.qless.worker")
 MAX_JOBS_PER_POP: Final = 50
 """More jobs in one reply would block the server for too long."""
 ABORT_SECONDS: Final = 2.0
-"""Time that interrupted jobs have to end when the worker stops."""
+"""Time that interrupted jobs have to end when the worker stops; if they are killed then, they get it once more."""
 
 
 class ExitCode(IntEnum):
@@ -114,7 +115,8 @@ class WorkerLoop:
         """Number of jobs that run at once."""
         self.paused = False
         self.before_poll: Callable[[str], None] = lambda queue: None
-        """Called with each queue before it is polled: from then on, the listener reports new jobs of the queue."""
+        """Called with each queue before it is polled. `worker_process.build` assigns `JobListener.rearm`: the listener
+        reports the jobs that are put from then on."""
         self.short_queues: set[str] = set()
         """Queues that returned fewer jobs than requested. `_fetch_due_times` asks when the next job will be due."""
         self._client = client
@@ -141,7 +143,7 @@ class WorkerLoop:
         while self.in_flight.running or not self._is_stopping:
             self._drain_inbox(self._seconds_until_due())
             now = time.monotonic()
-            self.in_flight.record_check(now)
+            self.in_flight.show_alive(now)
             is_stuck = self.in_flight.enforce_timeouts(now)
             if is_stuck:  # only the end of the process ends the thread of such a job
                 self.stop(self._options.grace, ExitCode.TIMED_OUT)
@@ -221,7 +223,9 @@ class WorkerLoop:
         at = self.in_flight.next_due()
         if self._free_slots():
             at = min(at, self._schedule.next_poll())
-        at = max(at, self._next_round_at)  # after a failed round, timeouts of jobs wait, too: for up to 5 seconds
+        # what a failed round could not send is due at once, so without a pause the loop would spin; but during the
+        # pause, up to 5 seconds, timeouts of jobs are late
+        at = max(at, self._next_round_at)
         return min(at, self._deadline) - time.monotonic()
 
     def _drain_inbox(self, timeout: float) -> None:
@@ -255,14 +259,14 @@ class WorkerLoop:
 
     def _round(self, now: float) -> None:
         """Send everything pending in one batch; then poll further while there are jobs and free slots."""
-        if self._outage.is_ongoing:
+        if self._outage.is_ongoing:  # notifications may have been missed, and leases not renewed
             self._schedule.poll_all()
             self.in_flight.leases.check_now()
         batch = self.in_flight.build_batch(now)
         has_polled = self._add_pop(batch, now)
         if batch.requests:
             self._send_batch(batch)
-        if has_polled and len(self.in_flight.running) < self.slots:
+        if has_polled:
             self._reserve_more(now)
         if self.short_queues and self.inbox.empty():
             self._fetch_due_times(now)
@@ -277,7 +281,7 @@ class WorkerLoop:
             self.in_flight.on_reply_missing(batch)
             raise
         self.in_flight.apply_replies(batch, replies)
-        _raise_server_error(replies)
+        _raise_outage(replies)
         orphans = self.in_flight.take_orphans()
         if orphans:  # the server has popped these jobs for this worker, but the reply was lost
             self._give_back(orphans)
@@ -305,14 +309,15 @@ class WorkerLoop:
         return replies
 
     def _tidy(self) -> None:
-        """Have the server do what earlier calls have deferred, until nothing is left or something is in the inbox.
+        """Have the server do work that it left for later, such as releasing the many dependents of a complete job.
 
-        There are at most 20 calls, so that heartbeats are sent in time.
+        Ends when nothing is left, something is in the inbox, or after 20 calls, so that heartbeats are sent in time.
         """
         for _ in range(20):
             if not self.in_flight.tidy_needed or not self.inbox.empty():
                 break
-            self.in_flight.tidy_needed = self._client.call_many([("tidy", self.name)]) == [1]
+            (reply,) = self._client.call_many([("tidy", self.name)])
+            self.in_flight.tidy_needed = reply == 1  # 1: there is more to do
 
     # --- reserving jobs ---
 
@@ -323,9 +328,10 @@ class WorkerLoop:
         """
         if self._is_stopping or self.paused:
             return 0
-        free = min(self.slots - len(self.in_flight.running) + ending, MAX_JOBS_PER_POP)
-        at_least = min(max(1, int(self.slots * self.pool.min_free_share)), MAX_JOBS_PER_POP)
-        return free if free >= at_least else 0
+        free = self.slots - len(self.in_flight.running) + ending
+        if free < 1 or free < min(int(self.slots * self.pool.min_free_share), MAX_JOBS_PER_POP):
+            return 0
+        return min(free, MAX_JOBS_PER_POP)
 
     def _add_pop(self, batch: CommandBatch, now: float) -> bool:
         """Add the pop of the next queue to the batch. Return whether there was one to add."""
@@ -341,21 +347,17 @@ class WorkerLoop:
 
     def _reserve_more(self, now: float) -> None:
         """Poll until all slots are taken, all queues are empty, or something else has happened."""
-        while self.inbox.empty():
-            batch = CommandBatch()
-            if not self._add_pop(batch, now):
-                return
+        while self.inbox.empty() and self._add_pop(batch := CommandBatch(), now):
             replies = self._client.call_many(batch.requests)
             batch.apply(replies)
-            _raise_server_error(replies)
+            _raise_outage(replies)
 
     def _apply_pop(self, queue: str, count: int, now: float, reply: bytes | Exception) -> None:
         """Start the jobs in the reply to a pop that requested `count` jobs."""
         try:
             jobs, unreadable = read_jobs(checked(reply), partial(ReservedJob, self._client, self))
         except (QlessError, StoreError) as error:
-            # `_raise_server_error` raises the other errors of the server, once all replies are processed
-            if not isinstance(error, StoreError) or is_refusal(error):
+            if not _is_outage(error):  # an outage is raised once all replies are processed
                 log.error("popping jobs from the queue %s failed: %s", queue, error)
             self._schedule.on_short_reply(queue, now)
             return
@@ -402,6 +404,16 @@ class WorkerLoop:
 
     def _abort(self) -> None:
         """Interrupt the running jobs, report those that have ended, and return the others to their queues."""
+        self._interrupt_jobs()
+        try:
+            self._report_and_return()
+        except StoreError as error:
+            self._exit_code = max(self._exit_code, ExitCode.GAVE_BACK)
+            count = len(self.in_flight.running)
+            log.error("%d jobs could not be returned and wait until their locks expire: %s", count, error)
+
+    def _interrupt_jobs(self) -> None:
+        """Interrupt the running jobs, and wait until they end. If the pool can, kill those that do not."""
         held = self.in_flight.running
         for running in held.values():
             self.pool.interrupt(running, Stopping(), in_thread=self._options.interrupt)
@@ -411,18 +423,18 @@ class WorkerLoop:
             for running in killed:
                 self.pool.kill(running)
             self._drain_while(lambda: not all(running.end for running in killed))
-        try:
-            for _ in range(MAX_REFUSALS):  # if the server refuses an end, another one may be left to send
-                batch = self.in_flight.pending_commands()
-                self.in_flight.apply_replies(batch, self._call_safely(batch.requests) if batch.requests else ())
-            jids = [jid for jid, running in held.items() if not isinstance(running.cause, LostLock)]
-            if jids:
-                self._exit_code = max(self._exit_code, ExitCode.GAVE_BACK)
-                self.in_flight.counts["returned"] += len(jids)
-                self._give_back(jids, "worker stopped")
-        except StoreError as error:
+
+    def _report_and_return(self) -> None:
+        """Report the ends of jobs, and return the jobs that have not ended to their queues."""
+        for _ in range(MAX_REFUSALS):  # an end that the server refuses is replaced by a simpler one, sent next time
+            batch = self.in_flight.pending_commands()
+            self.in_flight.apply_replies(batch, self._call_safely(batch.requests) if batch.requests else ())
+        held = self.in_flight.running
+        jids = [jid for jid, running in held.items() if not isinstance(running.cause, LostLock)]
+        if jids:
             self._exit_code = max(self._exit_code, ExitCode.GAVE_BACK)
-            log.error("%d jobs could not be returned and wait until their locks expire: %s", len(held), error)
+            self.in_flight.counts["returned"] += len(jids)
+            self._give_back(jids, "worker stopped")
 
     def _may_end(self, running: RunningJob) -> bool:
         """Return whether to wait for the job: a thread that cannot be interrupted may run forever."""
@@ -435,18 +447,18 @@ class WorkerLoop:
             self._drain_inbox(0.05)
 
     def _give_back(self, jids: list[str], why: str = "") -> None:
-        """Return jobs that are still locked to their queues, ahead of all others and with all their retries.
+        """Return jobs to their queues, ahead of all others and with all their retries, unless their lease is lost.
 
         `why`: an entry for their histories.
         """
+        # a heartbeat succeeds only for jobs whose lease this worker holds; `timeout` would end anybody's lease
         replies = self._client.call_many([("heartbeat", jid, self.name) for jid in jids])
-        _raise_server_error(replies)
-        locked = [jid for jid, reply in zip(jids, replies, strict=True) if not isinstance(reply, Exception)]
-        if locked:
-            logs = [("log", jid, why, encode({"worker": self.name})) for jid in locked] if why else []
-            # the command `timeout` takes a running job from its worker
-            _raise_server_error(self._client.call_many([*logs, *(("timeout", jid) for jid in locked)]))
-            log.info("returned to their queues: %s", ", ".join(locked))
+        _raise_outage(replies)
+        leased = [jid for jid, reply in zip(jids, replies, strict=True) if not isinstance(reply, Exception)]
+        if leased:
+            logs = [("log", jid, why, encode({"worker": self.name})) for jid in leased] if why else []
+            _raise_outage(self._client.call_many([*logs, *(("timeout", jid) for jid in leased)]))
+            log.info("returned to their queues: %s", ", ".join(leased))
 
 
 class _ServerOutage:
@@ -475,8 +487,13 @@ class _ServerOutage:
             self._since, self._pause = None, 0.0
 
 
-def _raise_server_error(replies: Sequence[object]) -> None:
-    """Raise the first reply that is an error of the server, and not a refusal of one call."""
+def _is_outage(reply: object) -> TypeGuard[StoreError]:
+    """Return whether a reply is an error that any call would get now, and not the refusal of this one."""
+    return isinstance(reply, StoreError) and not is_refusal(reply)
+
+
+def _raise_outage(replies: Sequence[object]) -> None:
+    """Raise the first reply that shows an outage."""
     for reply in replies:
-        if isinstance(reply, StoreError) and not is_refusal(reply):
+        if _is_outage(reply):
             raise reply

@@ -1,15 +1,9 @@
 """The queue pages: an overview of all queues, and a page for each queue.
 
-A view reads from the job queue, makes a table, tiles and charts of the data, and renders them. The base classes do the
-rest:
-
-- `viewer_page` and `object_page` (`admin/base.py`) check the method and the permission before the view runs.
-- `JobsAdmin` (`qless/admin/base.py`) shows an error page if Redis is down. Its method `page` renders a template, with
-  the navigation; `list_page` renders the template of all lists.
-- `PageAdmin` (`admin/base.py`) has a page for each of `operations` (`operations.py`). On POST, it calls `load` for the
-  target, runs the operation, and writes the history.
-- `BulkAdmin` (`admin/bulk.py`) runs an operation on selected rows; `bulk_context` adds the check boxes to a list. On
-  POST, it calls `listed_names` if all rows are selected, then `load`, the operation for each target, and `count_text`.
+A view reads from the job queue, makes a table, tiles and charts of the data, and renders them with `page`, a list with
+`list_page`. The decorators `viewer_page` and `object_page` check the method and the permission first. If Redis is down,
+`JobsAdmin` shows an error page. The pages of `operations.py`, on one queue or on selected rows, come from the base
+classes, which call the hooks at the end of `QueueAdmin`.
 """
 
 from __future__ import annotations
@@ -59,7 +53,7 @@ COLUMNS: Final = (
     Column("failed", gettext_lazy("Failed in 24 h"), number=True),
     Column("latency", gettext_lazy("Latency"), number=True),
     Column("hour", gettext_lazy("Completed in 1 h"), number=True),
-    Column("pause", gettext_lazy("Status"), sorts=False),
+    Column("status", gettext_lazy("Status"), sorts=False),
 )
 MAX_CHARTS: Final = 100
 """Maximum number of queues whose latency and last hour the overview shows."""
@@ -76,15 +70,15 @@ class QueueAdmin(JobsAdmin[Queue]):
     def changelist_view(self, request: HttpRequest) -> HttpResponse:
         """Show all queues. URL parameters: `name`, a text in the name; `period`, of the charts; `o` and `p`."""
         client = self.client()
-        facts = job_queue_facts(client, detailed=MAX_CHARTS)
-        unserved = unserved_work(client, facts.counts, facts.worker_lives)
+        facts = job_queue_facts(client, detailed=MAX_CHARTS)  # queues, failures, workers, the last hour by minute
+        unserved = unserved_work(client, facts.counts, facts.worker_lives)  # queues with jobs but without a worker
 
         names = set(self.filter_names(request, (queue.name for queue in facts.queues)))
         queues = [queue for queue in facts.queues if queue.name in names]
         completed = completed_by_queue(facts.spans, [queue.name for queue in queues[:MAX_CHARTS]])
         last_day = job_charts.spans_of(client, "day")
         period = job_charts.period_of(request, "day")
-        spans = last_day if period == "day" else job_charts.spans_of(client, period)  # do not read a day twice
+        chart_spans = last_day if period == "day" else job_charts.spans_of(client, period)
         failed = Counter[str]()
         for span in last_day:
             for (name, _class), totals in span.by_name.items():
@@ -108,7 +102,7 @@ class QueueAdmin(JobsAdmin[Queue]):
             notes=notes_of(unserved),
             shortcuts=[(stuck_url(), _("Stuck jobs"))] if facts.total("depends") else [],
             periods=job_charts.period_tabs(period),
-            charts=job_charts.figures_charts(spans, period),
+            charts=job_charts.figures_charts(chart_spans, period),
             **self.bulk_context(request, len(rows)),
         )
 
@@ -134,22 +128,19 @@ class QueueAdmin(JobsAdmin[Queue]):
         jobs = job_list_table(
             request, job_list, caption=str(formatting.state_title(state)), empty=_empty_text(state, name)
         )
-        return {
-            "table": jobs,
-            "operations": self.offered(request, [*OPERATIONS.values()]),
-            "select_all": jobs.pager.total if job_list.countable else None,
-            "bulk": formatting.list_url("job", "bulk", queue=token(name), state=state),
-        }
+        bulk = formatting.list_url("job", "bulk", queue=token(name), state=state)
+        total = jobs.pager.total if job_list.countable else None
+        return {"table": jobs, **self.bulk_context(request, total, [*OPERATIONS.values()], bulk)}
 
     def _recurring_tab(self, request: HttpRequest, client: Client, name: str) -> JobsTab:
         jobs = recurring_table(request, client, [name])
         bulk = formatting.list_url("recurringjob", "bulk", queue=token(name))
         return {"table": jobs, **self.bulk_context(request, jobs.pager.total, OPERATIONS_ON_RECURRING, bulk)}
 
-    # --- hooks for operations -----------------------------------------------------------------------------------------
+    # --- hooks that the base classes call for operations --------------------------------------------------------------
 
     def load(self, names: Sequence[str]) -> dict[str, QueueCounts]:
-        """Return the targets of an operation by name: the counts, by which it decides whether it applies."""
+        """Return the targets of an operation, on one or many queues, by name: the counts decide whether it applies."""
         return {counts.name: counts for counts in queue_counts(self.client(), names)}
 
     def listed_names(self, request: HttpRequest) -> list[str]:
@@ -196,7 +187,7 @@ def _row(queue: QueueFacts, completed: Sequence[int], failed: int, status: SafeS
         state: formatting.count_link(count, formatting.url("queue", name, tab=state)) for state, count in counts.items()
     }
     latency: str = formatting.age(queue.latency)
-    if queue.pause:
+    if queue.pause:  # the latency grows until the queue is resumed, so the cell explains the pause instead
         text = pause_text(queue.pause, queue.counts.waiting, queue.latency)
         latency = format_html('<span class="resty-wrap">{}</span>', text)
     bars = [Series("completed", "", completed)]
@@ -207,7 +198,7 @@ def _row(queue: QueueFacts, completed: Sequence[int], failed: int, status: SafeS
         "failed": formatting.count_link(failed, _failures_url(name)),
         "latency": latency,
         "hour": format_html("{} {}", formatting.number(sum(completed)), chart),
-        "pause": status,
+        "status": status,
     }
     sort_keys = {**counts, "name": name, "failed": failed, "latency": queue.latency or 0, "hour": sum(completed)}
     return Row(cells, sort_keys, pick=token(name), title=formatting.name(name))  # `pick`: the value of the check box
@@ -249,6 +240,7 @@ class QueueContext(TypedDict):
     """The text of the pause; empty if the queue is not paused."""
     reason: str
     exists: bool
+    """Whether the queue is listed or has jobs; the page of any other name says that it does not exist yet."""
     stuck: tuple[str, str] | None
     """URL and text of a notice about stuck jobs."""
 
@@ -262,7 +254,7 @@ class StatisticsTab(TypedDict):
 
 
 class JobsTab(BulkContext):
-    """The queue's recurring jobs, or its jobs in one state."""
+    """The queue's recurring jobs, or its jobs in one state; `BulkContext` has the operations on selected ones."""
 
     table: Table
 
@@ -296,7 +288,8 @@ def _queue_context(client: Client, row: Queue, tabs: Sequence[str], current_tab:
 def _statistics_tab(request: HttpRequest, client: Client, name: str) -> StatisticsTab:
     period, queue = job_charts.period_of(request), client.queues[name]
     today, latency, options = queue.stats(), queue.latency(), client.config.all()
-    lease = options.get(f"{name}-heartbeat", options.get("heartbeat", 60))  # seconds; the default is the server's
+    # A job's lease is the option `heartbeat`, of the queue or of all queues; the server's default is 60 seconds.
+    lease = options.get(f"{name}-heartbeat", options.get("heartbeat", 60))
     max_running = options.get(f"{name}-max-concurrency")
     return {
         "periods": job_charts.period_tabs(period, "tab=stats&"),

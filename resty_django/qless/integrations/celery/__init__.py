@@ -40,7 +40,7 @@ from ...job_classes import SOURCES, Runnable
 from ...middleware.bounds import Timeout
 from ...outcomes import RequeueLater
 from ...outcomes.error_text import message_of
-from ...tasks.message import PutOptions, TaskMessage, call_of
+from ...tasks.message import PutOptions, TaskMessage, arguments_of
 from ...tasks.options import timestamp, timing
 from . import tracking
 from .dispatcher import CeleryDispatcher
@@ -198,10 +198,8 @@ class CeleryTask(Runnable):
 
 def _first_argument(job: Job, data: Mapping[str, Any]) -> list[Any]:
     """Return the argument before the stored ones, if any: the result of another job, or the outcome of a callback."""
-    call = call_of(job)
-    if call.first is not None:
-        return [job.client.run(call.first)]
-    return call.args[: len(call.args) - len(data["args"])]
+    args, _ = job.client.run(arguments_of(job))
+    return args[: len(args) - len(data["args"])]
 
 
 def _prepare_retry(job: Job, data: dict[str, Any], retry: Retry) -> RequeueLater:

@@ -1,6 +1,13 @@
 """The backend: enqueues Django's tasks as jobs, and looks up their results.
 
-Django's `TaskResult` describes a task from its enqueuing to its end: status, times, errors and return value.
+The life of a task, as Django's `TaskResult` describes it:
+
+1. `QlessBackend.enqueue` makes a `TaskResult` with the status READY, and sends a job: a `TaskMessage`.
+2. The job waits in Redis. Its jid is the ID of the `TaskResult`, its class the path of the task's function, and its
+   data a `TaskRecord`: arguments, times and errors.
+3. A worker calls `job_classes.find` with that path. It imports the Django task and wraps it in a `DjangoTask`.
+4. `DjangoTask.perform` calls the function, updates the record, and returns the value, which becomes the job's result.
+5. `QlessBackend.get_result` reads the job and its result, and makes a new `TaskResult` of both.
 """
 
 from __future__ import annotations
@@ -26,7 +33,7 @@ from ...errors import NotAllowed
 from ...tasks.message import PutOptions, TaskMessage, waits_for_commit
 from ...tasks.options import timestamp
 from .compat import BaseTaskBackend, InvalidTask, Task, TaskResult, TaskResultDoesNotExist, TaskResultStatus, signals
-from .results import TaskRecord, set_fields, task_result, to_datetime
+from .results import TaskRecord, result_from_job, to_datetime
 from .runner import DjangoTask
 
 P = ParamSpec("P")
@@ -44,15 +51,15 @@ class QlessBackend(BaseTaskBackend):
             }
         }
 
-    A task becomes one job: `klass` is the path of the task's function, `data` is a `TaskRecord`, and the jid is the ID
-    of the `TaskResult`.
-
     `OPTIONS` may contain:
 
-    - `RETRIES`: how often a task that raised an exception runs again (default 0).
-    - `BACKOFF`: seconds before the first retry, doubled for each further retry (default 1).
-    - `ON_COMMIT`: whether a task that is enqueued in a transaction waits for its commit. By default, tasks wait if
-      their queue is in the setting QLESS ON_COMMIT.
+    - `RETRIES`: how often a task runs again after an exception or the death of its worker; with 0, never. Without this
+      option, it does so only after the death of a worker, up to 5 times.
+    - `BACKOFF`: seconds before the first retry after an exception, doubled for each further retry (default 1).
+    - `ON_COMMIT`: whether a task that `enqueue` gets in a transaction waits for its commit. By default, tasks wait if
+      their queue is in the setting QLESS ON_COMMIT. `aenqueue` never waits: async code has no transactions in Django.
+
+    Wrong values of `RETRIES` and `BACKOFF` raise `TypeError` or `InvalidArgument` at the first use of the backend.
     """
 
     supports_defer = True
@@ -67,17 +74,19 @@ class QlessBackend(BaseTaskBackend):
         super().__init__(alias, params)
         options = checked_options(
             f"TASKS[{alias!r}] OPTIONS: ",
-            retries=self.options.get("RETRIES", 0),
+            retries=self.options.get("RETRIES"),
             backoff=self.options.get("BACKOFF", 1.0),
         )
-        self.retries: int = options["retries"]
+        self.retries: int | None = options["retries"]
+        """None: the server's default, and only after the death of a worker."""
         self.backoff: float = options["backoff"]
+        """Read by `DjangoTask` after an exception."""
         self.on_commit: bool | None = self.options.get("ON_COMMIT")
 
     def check(self, **kwargs: object) -> list[CheckMessage]:
         """Return the errors in the settings of this backend.
 
-        `resty_qless.E004`: the app is not installed. `resty_qless.E005`: an unknown option, or a wrong value.
+        `resty_qless.E004`: the app is not installed. `resty_qless.E005`: an unknown option, or a wrong `ON_COMMIT`.
         """
         errors: list[CheckMessage] = []
         setting = f"TASKS[{self.alias!r}]"
@@ -108,10 +117,10 @@ class QlessBackend(BaseTaskBackend):
         """
         now = client.clock()
         result = self._new_result(task, args, kwargs, now)
-        message = self._message(result, now)
+        job = self._job_message(result, now)
 
         def put() -> None:
-            client.call(*message.request(client))
+            client.call(*job.request(client))
             signals.task_enqueued.send(type(self), task_result=result)
 
         if self.on_commit or (self.on_commit is None and waits_for_commit(conf.qless.on_commit, task.queue_name)):
@@ -121,10 +130,11 @@ class QlessBackend(BaseTaskBackend):
         return result
 
     async def aenqueue(self, task: Task[P, R], args: list[Any], kwargs: dict[str, Any]) -> TaskResult[P, R]:
-        """Do the same for asyncio, at once: Django has no transactions in async code."""
+        """Do the same for asyncio, but always at once, whatever `ON_COMMIT` is."""
         now = client.clock()
         result = self._new_result(task, args, kwargs, now)
-        await client.acall(*self._message(result, now).request(client))
+        job = self._job_message(result, now)
+        await client.acall(*job.request(client))
         await signals.task_enqueued.asend(type(self), task_result=result)
         return result
 
@@ -132,7 +142,7 @@ class QlessBackend(BaseTaskBackend):
         """Return the `TaskResult` of a task that has not run. Raises `InvalidTask` if workers would refuse its job."""
         self.validate_task(task)
         try:
-            job_classes.find(task.module_path)  # as a worker does
+            job_classes.find(task.module_path)  # a worker finds the task of the job in the same way
         except NotAllowed as error:
             raise InvalidTask(str(error)) from None
         return TaskResult(
@@ -150,11 +160,8 @@ class QlessBackend(BaseTaskBackend):
             worker_ids=[],
         )
 
-    def _message(self, result: TaskResult[P, R], now: float) -> TaskMessage:
-        """Return the job for a new `TaskResult`, ready to be sent.
-
-        Without `RETRIES`, the server's default applies: if a worker dies, the job runs again, up to 5 times.
-        """
+    def _job_message(self, result: TaskResult[P, R], now: float) -> TaskMessage:
+        """Return the job for a new `TaskResult`, ready to be sent."""
         task = result.task
         run_after = None if task.run_after is None else timestamp(task.run_after)
         record = TaskRecord(
@@ -166,7 +173,7 @@ class QlessBackend(BaseTaskBackend):
             klass=task.module_path,
             data=encode(record.to_data()),
             when=run_after,
-            options=PutOptions(priority=task.priority, retries=self.retries or None),
+            options=PutOptions(priority=task.priority, retries=self.retries),
             txid=current_txid(),
         )
 
@@ -175,19 +182,19 @@ class QlessBackend(BaseTaskBackend):
     def get_result(self, result_id: str) -> TaskResult[..., Any]:
         """Return the `TaskResult` of a task. Raises `TaskResultDoesNotExist`, also if it has expired."""
         job = client.jobs.get(result_id)
-        returned = client.jobs.result(result_id) if job is not None and job.state == "complete" else None
-        return self._result(result_id, job, returned)
+        job_result = client.jobs.result(result_id) if job is not None and job.state == "complete" else None
+        return self._result_of(result_id, job, job_result)
 
     async def aget_result(self, result_id: str) -> TaskResult[..., Any]:
         """Do the same for asyncio."""
         job = await client.jobs.aget(result_id)
-        returned = await client.jobs.aresult(result_id) if job is not None and job.state == "complete" else None
-        return self._result(result_id, job, returned)
+        job_result = await client.jobs.aresult(result_id) if job is not None and job.state == "complete" else None
+        return self._result_of(result_id, job, job_result)
 
-    def _result(
-        self, result_id: str, job: Job | RecurringJob | None, returned: JobResult | None
+    def _result_of(
+        self, result_id: str, job: Job | RecurringJob | None, job_result: JobResult | None
     ) -> TaskResult[..., Any]:
-        """Return the `TaskResult` of a job. `returned`: what the job has returned, if it is complete."""
+        """Return the `TaskResult` of a job. `job_result`: the result that Redis keeps, if the job is complete."""
         if not isinstance(job, Job) or not isinstance(job.data, dict) or job.data.get("backend") != self.alias:
             raise TaskResultDoesNotExist(result_id)  # this backend has not enqueued the job
         try:
@@ -196,9 +203,10 @@ class QlessBackend(BaseTaskBackend):
             target = None
         if not isinstance(target, DjangoTask):
             raise TaskResultDoesNotExist(result_id)  # the task is no longer defined
-        result = task_result(target.task, job)
+        result = result_from_job(target.task, job)
         if job.state == "complete":
-            if returned is None or returned.result is None:
+            if job_result is None or job_result.result is None:
                 raise TaskResultDoesNotExist(result_id)  # the return value has expired
-            set_fields(result, _return_value=returned.result["value"])  # as `DjangoTask` returns it
+            # the class is frozen, and Django's own backends do the same; `DjangoTask` returned {"value": ...}
+            object.__setattr__(result, "_return_value", job_result.result["value"])
         return result

@@ -61,7 +61,7 @@ class TaskRecord:
         return [TaskError(**error) for error in self.errors]
 
 
-def task_result(task: Task[P, R], job: Job) -> TaskResult[P, R]:
+def result_from_job(task: Task[P, R], job: Job) -> TaskResult[P, R]:
     """Return the `TaskResult` of a task as its job describes it, without the return value."""
     record, status = TaskRecord.from_data(job.data), _status(job)
     errors = record.task_errors()
@@ -89,12 +89,6 @@ def task_result(task: Task[P, R], job: Job) -> TaskResult[P, R]:
         errors=errors,
         worker_ids=[str(entry.get("worker", "")) for entry in runs],
     )
-
-
-def set_fields(result: TaskResult[P, R], **values: object) -> None:
-    """Change a `TaskResult`. The class is frozen; Django's own backends change it in the same way."""
-    for name, value in values.items():
-        object.__setattr__(result, name, value)
 
 
 def to_datetime(at: float | None) -> datetime | None:

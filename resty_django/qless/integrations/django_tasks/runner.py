@@ -14,9 +14,9 @@ from resty_django.conf import conf
 
 from ...clients.job import Job
 from ...job_classes import Runnable
-from ...middleware.retries import RetryPolicy, retry_later
+from ...middleware.retries import RetryPolicy, retry_outcome
 from .compat import Task, TaskContext, TaskResultStatus, normalize_json, signals, task_backends
-from .results import TaskRecord, set_fields, task_result, to_datetime
+from .results import TaskRecord, result_from_job, to_datetime
 
 if TYPE_CHECKING:
     from ...outcomes import RetryLater
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class DjangoTask(Runnable):
-    """A Django task as workers see it.
+    """A Django task as workers see it: `job_classes.find` makes one when it finds a Django task.
 
     A job returns `{"value": ...}`, with the return value of the task: a job that returns None has no result.
     """
@@ -94,7 +94,7 @@ class _Run:
         if self.record.started is None:
             self.record.started = self.record.attempted
         self._save()
-        self.result = task_result(task, job)
+        self.result = result_from_job(task, job)
         context = [TaskContext(task_result=self.result)] if task.takes_context else []
         self.args = [*context, *self.record.args]
 
@@ -109,7 +109,7 @@ class _Run:
         if self.backend.retries and isinstance(error, Exception) and job.retries_left > 0:
             self._save()
             attempt = job.original_retries - job.retries_left + 1
-            return retry_later(job, RetryPolicy(self.backend.backoff, (Exception,)).delay_after(attempt), error)
+            return retry_outcome(job, RetryPolicy(self.backend.backoff, (Exception,)).delay_after(attempt), error)
         self.end(TaskResultStatus.FAILED, None)
         return None
 
@@ -117,10 +117,8 @@ class _Run:
         """Record the end in the job and in the `TaskResult`."""
         self.record.finished = time.time()
         self._save()
-        set_fields(
-            self.result,
-            finished_at=to_datetime(self.record.finished),
-            errors=self.record.task_errors(),
-            status=status,
-            _return_value=value,
-        )
+        # the class is frozen, and Django's own backends do the same
+        object.__setattr__(self.result, "finished_at", to_datetime(self.record.finished))
+        object.__setattr__(self.result, "errors", self.record.task_errors())
+        object.__setattr__(self.result, "status", status)
+        object.__setattr__(self.result, "_return_value", value)

@@ -180,7 +180,9 @@ def test_a_failed_task_is_retried(examples: Any, start_worker: StartInProcess, n
     assert fine.last_attempted_at > fine.started_at
 
 
-def test_a_task_whose_workers_died(examples: Any, valkey_url: str) -> None:
+@pytest.mark.parametrize(("options", "runs"), [({}, 6), ({"RETRIES": 0}, 1), ({"RETRIES": 2}, 3)])
+def test_a_task_whose_workers_died(examples: Any, settings: Any, valkey_url: str, options: Any, runs: int) -> None:
+    settings.TASKS = {"default": {"BACKEND": BACKEND, "QUEUES": ["q"], "OPTIONS": options}}
     short_locks(client, 1, 0)
     result = examples.add.enqueue(1)
     now = [client.clock()]
@@ -190,7 +192,7 @@ def test_a_task_whose_workers_died(examples: Any, valkey_url: str) -> None:
         now[0] += 10
     dying.close()
     stored = examples.add.get_result(result.id)
-    assert (stored.status, stored.attempts) == (Status.FAILED, 6)
+    assert (stored.status, stored.attempts) == (Status.FAILED, runs)
     assert stored.errors[0].exception_class_path.endswith("LostLock")
     assert "exhausted" in stored.errors[0].traceback
     assert stored.finished_at is not None

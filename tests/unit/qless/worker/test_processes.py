@@ -134,7 +134,7 @@ def test_the_middleware_decides_on_retries_of_a_dead_process(
 
 def test_a_retry_policy_that_fails_is_none() -> None:
     class Broken:
-        def planned_retry(self, job: Any, error: BaseException) -> Any:
+        def decide_retry(self, job: Any, error: BaseException) -> Any:
             raise RuntimeError("broken")
 
     assert dead(ProcessDied("x"), Broken()).end == "retried"
