@@ -262,7 +262,7 @@ async def test_only_values_that_need_a_pickle_have_one(api: Api, shm: SharedDict
 async def test_room_that_runs_out(api: Api, settings: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A value that is too large is not stored, the previous value is deleted, and no error is raised."""
     if api.kind == "redis":
-        pytest.skip("Redis is limited by the memory of its server")
+        pytest.skip("Redis has the space of its server")
     settings.RESTY_DJANGO = {
         "SHARED_DICTS": {
             "pages": {"PATH": str(tmp_path / "small"), "SIZE": 1024 * 1024},

@@ -116,7 +116,7 @@ TABLES = {
     "queues": Table(
         path("queue"),
         "queues",
-        "name running waiting scheduled stalled depends recurring failed latency hour pause",
+        "name running waiting scheduled stalled depends recurring failed latency hour status",
         "name=%3D",
         {"name": "=queue", "depends": 1, "recurring": 1},
         "'=queue",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -160,10 +161,11 @@ def test_no_edit_reveals_a_value_that_the_redactor_of_the_site_hides(
 
 def test_the_form_rejects_arguments_that_are_nested_too_deeply(admin_client: Browser, jobs_site: Client) -> None:
     url, form, stored = clone(jobs_site, PLAIN, {"a": 1})
-    for depth, problem in ((500, "Not done: "), (900, "Not done: "), (5000, "This is not JSON")):
+    for depth in (500, 900, 5000):
         reply = admin_client.post(url, {**form, "arguments": "[" * depth + "]" * depth})
         assert reply.status_code == 200
-        assert problem in reply.content.decode()
+        # the second is the error of Python 3.11's decoder; later ones read 5000 levels
+        assert re.search("nested too deeply|maximum recursion depth", reply.content.decode())
     assert stored() == [{"a": 1}]
 
 
