@@ -116,7 +116,8 @@ def _valid_txid(header: str) -> str | None:
 def _stream(content: Iterator[bytes], bound_ids: BoundIds) -> Iterator[bytes]:
     """Yield the content. The IDs are current only while a chunk is made.
 
-    Between two chunks, code of the server runs in the same context; it must not find them.
+    Between two chunks, code of the server runs in the same context; its log lines must not get the IDs of the request.
+    `bound_ids` may be entered again and again.
     """
     while True:
         with bound_ids:

@@ -61,7 +61,8 @@ class SlidingWindowState(Struct, gc=False):
         elif self.start > start - config.window:  # windows were longer
             self.previous, self.current = self.previous + self.current, 0
         else:
-            self.previous, self.current = self.current if self.start == start - config.window else 0, 0
+            follows = self.start == start - config.window
+            self.previous, self.current = (self.current if follows else 0), 0
         self.start = start
         return True
 

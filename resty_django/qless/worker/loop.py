@@ -1,12 +1,12 @@
 """The worker loop: reserves jobs, has them run, and reports how they ended.
 
-    other threads ──► inbox ──► WorkerLoop ──► server: one pipeline per round
+    other threads ──► inbox ──► WorkerLoop ──► server
                         ▲           │
                         └── Pool ◄──┘ start(job)
 
 The loop is the only thread that talks to the server about jobs. Other threads and signal handlers put into its inbox
 what has happened: a job that has ended, or a function to call, such as `stop`. One round handles all of that, and then
-sends one pipeline with:
+sends one pipeline with the following; more pops come after it while slots are free:
 
 - the ends of jobs; an end counts once the server has confirmed it
 - heartbeats, which renew leases: when the lease of a job expires, another worker may get the job (messages to users
@@ -451,7 +451,8 @@ class WorkerLoop:
 
         `why`: an entry for their histories.
         """
-        # a heartbeat succeeds only for jobs whose lease this worker holds; `timeout` would end anybody's lease
+        # the command `timeout` returns a job to its queue, even if another worker holds its lease; a heartbeat shows
+        # whether this worker holds it
         replies = self._client.call_many([("heartbeat", jid, self.name) for jid in jids])
         _raise_outage(replies)
         leased = [jid for jid, reply in zip(jids, replies, strict=True) if not isinstance(reply, Exception)]
