@@ -1,4 +1,4 @@
-"""LogOptions of the handler. Pure."""
+"""Options of the handler. Pure."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class LogOptions:
         names = [field.name for field in fields(cls)]
         for name in options:
             if name not in names:
-                raise BadOption(f"{name} is not an option of SocketHandler. LogOptions: {', '.join(names)}.")
+                raise BadOption(f"{name} is not an option of SocketHandler. Options: {', '.join(names)}.")
         return cls(**options)
 
     @property

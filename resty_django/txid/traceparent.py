@@ -18,6 +18,8 @@ SAMPLED: Final = 1
 RANDOM: Final = 2
 """The trace ID ends in at least 56 random bits."""
 
+_TRACEPARENT: Final = re.compile("([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_TRACESTATE: Final = re.compile(r"[\x20-\x7e\t]{0,8192}")
 _random: Final = Random()  # noqa: S311 - IDs, not secrets; separate from the global generator, which a site may seed
 after_fork(_random.seed)
 
@@ -62,13 +64,12 @@ def continue_trace(traceparent: str, tracestate: str = "") -> Trace | None:
     For versions after 00, only the fields of version 00 are read. Flags unknown to version 00 are dropped, as is a
     `tracestate` that is longer than 8192 characters or contains anything but printable ASCII.
     """
-    form = "([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?"
-    match = re.fullmatch(form, traceparent.strip(" \t"))
+    match = _TRACEPARENT.fullmatch(traceparent.strip(" \t"))
     if match is None:
         return None
     version, trace_id, parent_id, flags, suffix = match.groups()
     if version == "ff" or (version == "00" and suffix) or not trace_id.strip("0") or not parent_id.strip("0"):
         return None
     # The standard requires that at least 512 characters are propagated.
-    state = tracestate if re.fullmatch(r"[\x20-\x7e\t]{0,8192}", tracestate) else ""
+    state = tracestate if _TRACESTATE.fullmatch(tracestate) else ""
     return Trace(trace_id, f"{_random.getrandbits(64) | 1:016x}", int(flags, 16) & (SAMPLED | RANDOM), parent_id, state)

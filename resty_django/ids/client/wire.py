@@ -126,6 +126,9 @@ def position_of(reply: UdpReply) -> MonitorReply:
     return MonitorReply(position.counter, position.node_offset)
 
 
+_KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, IdError)]
+
+
 def error_of(reply: UdpReply) -> IdError | None:
     """Return the error of a reply, found by the first word of its message or else by its code; None for success."""
     if reply.code == 0:
@@ -134,11 +137,10 @@ def error_of(reply: UdpReply) -> IdError | None:
         return errors.NotExist("not exist")
     word, colon, sentence = reply.message.partition(": ")
     text = reply.message or f"the server answered code {reply.code}"
-    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, IdError)]
-    for kind in kinds:
+    for kind in _KINDS:
         if colon and kind.code == word:
             return kind(sentence)
-    for kind in reversed(kinds):
+    for kind in reversed(_KINDS):
         if kind.udp_code == reply.code != IdError.udp_code:
             return kind(text)
     return IdError(text)

@@ -38,6 +38,7 @@ BASE36 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 MAX_SOURCE_CHARS = 2048
 MAX_FIELDS = 64
 
+_SALT = re.compile("[0-9A-Za-z]*")
 TEMPLATE_FIELDS = "counter, now, salt, app, rule, node, rand, luhn, damm, mod97"
 
 Write = Callable[[int, str, str], str]
@@ -72,7 +73,7 @@ def check_salt(salt: str, length: int | None) -> None:
     """Raise BadSalt unless `salt` consists of exactly `length` letters and digits (None: up to 32)."""
     if length is not None and len(salt) != length:
         raise BadSalt(f"The salt has {len(salt)} characters. This rule requires exactly {length}.")
-    if len(salt) > MAX_SALT or not re.fullmatch("[0-9A-Za-z]*", salt):
+    if len(salt) > MAX_SALT or not _SALT.fullmatch(salt):
         raise BadSalt(f"The salt is not valid. Use ASCII letters and digits, at most {MAX_SALT} of them.")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
@@ -33,6 +33,7 @@ class Banning:
     """
 
     __slots__ = ("_clock", "_counter", "_on_error", "_series", "name", "prefix", "rule")
+    _NOT_BANNED: ClassVar = Decision.passed(limit=0, remaining=0)
 
     def __init__(
         self,
@@ -85,8 +86,7 @@ class Banning:
 
     def record(self, key: str, refusal: Decision | None, request: HttpRequest | None = None) -> None:
         """Count a request of a key. `refusal`: the decision if the key is banned."""
-        decision = Decision.passed(limit=0, remaining=0) if refusal is None else refusal
-        stats.record(self._series, key, decision, request=request)
+        stats.record(self._series, key, self._NOT_BANNED if refusal is None else refusal, request=request)
 
     @property
     def on_error(self) -> str:

@@ -41,9 +41,7 @@ class _Clock:
         return (1e12 + self.milliseconds + 0.5) / 1000
 
 
-def run(
-    spec: PolicySpec, arrivals: int, interval: float, lasts: float = 0.0, key: str = "key"
-) -> Iterator[SimulatedRequest]:
+def run(spec: PolicySpec, arrivals: int, interval: float, lasts: float = 0.0) -> Iterator[SimulatedRequest]:
     """Simulate up to `MAX_REQUESTS` requests of one key.
 
     `interval`: the seconds between two requests. `lasts`: the seconds for which each runs after its delay. The policy's

@@ -16,11 +16,14 @@ from ..requests.declared import RequestOptions, need_brackets, note_user, option
 from ..requests.enforcer import Enforcer
 from ..requests.request_limit import LimitOptions, RequestLimit
 from ..requests.wrapper import ViewDecorator
-from .quota import Quota, QuotaOptions, QuotaSettings
+from .quota import Quota, QuotaSettings
 
 
 class QuotaDecoratorOptions(RequestOptions, QuotaSettings, total=False):
     """Options of `quota`: the options of a `Quota` and of the other decorators."""
+
+    per: str
+    """The period of the quota, as in `Quota`."""
 
 
 def quota(
@@ -41,9 +44,11 @@ def quota(
     for name in options:
         if name not in QuotaDecoratorOptions.__annotations__:
             raise TypeError(unknown_option("@quota()", name, quota, QuotaDecoratorOptions.__annotations__))
-    of_quota = {name: value for name, value in options.items() if name in QuotaOptions.__annotations__}
+    of_quota = {
+        name: value for name, value in options.items() if name == "key" or name not in RequestOptions.__annotations__
+    }
     if not isinstance(source, Quota):
-        counted = Quota(source, limit, **cast("QuotaOptions", {"per": "", **of_quota}))
+        counted = Quota(source, limit, **cast("Any", {"per": "", **of_quota}))
     elif limit is None and all(value is None for value in of_quota.values()):
         counted = source
     else:
@@ -55,7 +60,7 @@ def quota(
 
 
 def enforcer_of(counted: Quota, options: LimitOptions, location: str = "") -> Enforcer:
-    """Return the enforcer of a quota. `location`: its dotted name in the code, if its decisions are counted."""
+    """Return the enforcer of a quota. `location`: the dotted name of the view or throttle (empty: do not list it)."""
     if location:
         counted.list_in_catalog(location)
         note_user(options, location)

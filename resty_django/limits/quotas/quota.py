@@ -83,8 +83,6 @@ class Usage(NamedTuple):
 class QuotaSettings(TypedDict, total=False):
     """Options of a quota; `QuotaOptions` has one more."""
 
-    per: str
-    """The period: "hour", "day", "week" or "month" (required)."""
     timezone: str | tzinfo | None
     """The time zone of the periods, or its name (default: the setting TIME_ZONE)."""
     anchor: Anchor | None
@@ -114,20 +112,23 @@ class Quota:
     """A number of units per calendar period for each key. Safe in threads, tasks and processes.
 
     `name`: 1 to 64 characters; rows of the same name are counted together. `limit`: the units per period, or a function
-    of the request that returns them (None: unlimited). `options`: see `QuotaOptions`.
+    of the request that returns them (None: unlimited). `per`: the period: "hour", "day", "week" or "month". `options`:
+    see `QuotaOptions`.
 
     Raise `TypeError` or `ValueError` for wrong arguments, also if another quota with this name exists.
     """
 
-    def __init__(self, name: str, limit: int | RateFunction | None = None, **options: Unpack[QuotaOptions]) -> None:
+    def __init__(
+        self, name: str, limit: int | RateFunction | None = None, *, per: str, **options: Unpack[QuotaOptions]
+    ) -> None:
         for option in options:
             if option not in QuotaOptions.__annotations__:
                 raise TypeError(unknown_option("Quota()", option, Quota, QuotaOptions.__annotations__))
         self.name = checked_name(name)
         self.choice = choice_of(limit, options.get("tiers"), options.get("tier"))
         self.limit: int | None = None if self.choice else checked_limit(cast("int", limit))
-        self.per = options.get("per", "")
-        self._calendar = Calendar(name, self.per, options.get("timezone"), options.get("anchor"))
+        self.per = per
+        self._calendar = Calendar(name, per, options.get("timezone"), options.get("anchor"))
         on_error = options.get("on_error")
         check_on_error(on_error)
         max_block = options.get("max_block")

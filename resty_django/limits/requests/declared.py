@@ -144,8 +144,11 @@ class DeclaredLimit:
                 self.for_view(view, spec_of(rate), position) for position, rate in enumerate(split_rates(rates), 1)
             )
 
-        self.for_view("", spec_of("1/s"))  # a trial: wrong options raise their errors now instead of with a request
-        return self.decorator(lambda view: ChosenRates(chosen, partial(enforcer_of, view), self.options.apply_to))
+        def build(view: str) -> Enforcer:
+            self.for_view(view, spec_of("1/s"), counted=False)  # raises errors and lists bans before the first request
+            return ChosenRates(chosen, partial(enforcer_of, view), self.options.apply_to)
+
+        return self.decorator(build)
 
     def by_limiters(self, specs: Sequence[LimiterSpec]) -> ViewDecorator:
         """Return the decorator for these limiters, all of which a request must pass."""
@@ -160,11 +163,13 @@ class DeclaredLimit:
         build("")  # a trial: wrong arguments raise their errors now instead of with the first view
         return ViewDecorator(build, self.max_delay)
 
-    def for_view(self, view: str, spec: LimiterSpec, position: int | None = None) -> RequestLimit:
+    def for_view(
+        self, view: str, spec: LimiterSpec, position: int | None = None, *, counted: bool = True
+    ) -> RequestLimit:
         """Return the limit for the view with that name, or for all views with the same option `name`.
 
-        `position`: the position of the rate, from 1, if there may be several (None: there is only one). Without a
-        `view`, the limit is not listed and its decisions are not counted.
+        `position`: the position of the rate, from 1, if there may be several (None: there is only one). `counted`:
+        whether to list the limit and to count its decisions; without a `view`, neither it nor its bans are listed.
         """
         key = self.options.key
         # `prefix` names the state, `name` the limit in logs, `label` in header fields, `series` in statistics.
@@ -183,9 +188,13 @@ class DeclaredLimit:
         limiter = spec.limiter(
             *spec.numbers, **spec.arguments, prefix=prefix, name=name, store=self.store, on_error=self.on_error
         )
-        if not view:
-            return RequestLimit(name, limiter, self.options, label=label)
-        note_user(self.options, view)
+        if view:
+            note_user(self.options, view)
+        if not (view and counted):
+            limit = RequestLimit(name, limiter, self.options, label=label)
+            if view and limit.ban is not None:
+                limit.ban.list_in_catalog(view)
+            return limit
         return RequestLimit.counted(
             LimitKind.DECORATOR, name, limiter, self.options, label=label, series=series, location=view
         )

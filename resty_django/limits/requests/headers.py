@@ -58,7 +58,7 @@ def add_headers(
         units_left, seconds = 0, decision.retry_after if decision.retry_after < inf else decision.reset_after
     remaining, reset = str(min(units_left, MAX_FIELD_INTEGER)), str(ceil(seconds))
     if fields & DRAFT:
-        if advertised.config is not advertised.limiter.config:
+        if advertised.config != advertised.limiter.config:
             advertised.refresh()
         item = f"{advertised.name};r={remaining};t={reset}"
         policy = advertised.policy

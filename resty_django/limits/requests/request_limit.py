@@ -42,7 +42,7 @@ class LimitOptions:
     cost: int | RequestFunction[int] = 1
     """The number of requests that one request counts as, or a function of the request that returns it."""
     methods: Collection[str] = ()
-    """The limited methods; empty: all. GET includes HEAD."""
+    """The limited methods as declared; empty: all. GET includes HEAD."""
     when: RequestFunction[object] | None = None
     """Returns whether the limit applies to a request."""
     exemption: Exemption | None = None
@@ -72,7 +72,7 @@ class LimitOptions:
             raise ValueError(f"status of a limit must be an error status from 400 to 599, not {self.status!r}.")
         if self.ban is not None and not self.block:
             raise TypeError("A limit with block=False refuses nothing, so it cannot ban. Remove ban= or block=.")
-        self.methods = limited_methods(self.methods)
+        self._limited_methods = limited_methods(self.methods)
         self.exemption = self.exemption or None
 
     @property
@@ -82,7 +82,7 @@ class LimitOptions:
 
     def apply_to(self, request: HttpRequest) -> bool:
         """Return whether a limit with these options applies to the request's method and according to `when`."""
-        if self.methods and request.method not in self.methods:
+        if self._limited_methods and request.method not in self._limited_methods:
             return False
         return self.when is None or bool(plain_value(self.when(request), "when of a limit"))
 

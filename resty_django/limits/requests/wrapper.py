@@ -61,7 +61,7 @@ class ViewDecorator:
         if iscoroutinefunction(view) or getattr(owner, "view_is_async", False):
 
             @functools.wraps(view)
-            async def wrapped(*args: Any, **kwargs: Any) -> HttpResponseBase:
+            async def wrapped(*args: Any, **kwargs: Any) -> HttpResponseBase | None:
                 in_force = enforcer if isinstance(enforcer, Enforcer) else await enforcer.aget()
                 check = await in_force.acheck(_request(args), kwargs)
                 return await self._arespond(check, partial(view, *args, **kwargs))
@@ -102,7 +102,7 @@ class ViewDecorator:
             return None
         return check.finish(response)
 
-    async def _arespond(self, check: LimitCheck | None, view: Callable[[], Any]) -> HttpResponseBase:
+    async def _arespond(self, check: LimitCheck | None, view: Callable[[], Any]) -> HttpResponseBase | None:
         """Run `_respond` for an async view, or for `dispatch` of an async class, which is a plain function."""
         if check is None:
             return await _awaited(view())
@@ -115,6 +115,9 @@ class ViewDecorator:
         except BaseException:
             await check.aabandon()
             raise
+        if response is None:
+            await check.aabandon()
+            return None
         return await check.afinish(response)
 
 
@@ -124,7 +127,9 @@ def _request(args: tuple[Any, ...]) -> HttpRequest:
     return request
 
 
-async def _awaited(response: HttpResponseBase | Awaitable[HttpResponseBase]) -> HttpResponseBase:
+async def _awaited(
+    response: HttpResponseBase | Awaitable[HttpResponseBase | None] | None,
+) -> HttpResponseBase | None:
     return await response if inspect.isawaitable(response) else response
 
 

@@ -56,6 +56,12 @@ async def test_a_view_that_raises_does_not_count(site: Site) -> None:
     assert await site.statuses(view, 2, path="/?status=403") == [403, 429]
 
 
+async def test_a_view_without_a_response_does_not_count_and_keeps_no_slot(site: Site) -> None:
+    """Django explains the mistake, if the limits return None, too."""
+    view = site.view(limit_window(1, per="1h", count_when=is_failed), limit_conn(1), body=lambda request: None)
+    assert [await site.get(view) for _ in range(3)] == [None] * 3
+
+
 async def test_the_headers_report_what_is_left(site: Site) -> None:
     view = site.view(limit_window(5, per="1h", count_when=is_failed), body=answer)
     left = [(await site.get(view, f"/?status={status}"))["X-RateLimit-Remaining"] for status in (200, 403, 200)]

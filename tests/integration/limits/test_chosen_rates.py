@@ -15,6 +15,8 @@ from django.test import override_settings
 from rest_framework.settings import api_settings
 
 from resty_django.limits.decorators import limit_count, limit_rate, limit_req, limit_window
+from resty_django.limits.requests.wrapper import view_name
+from resty_django.limits.statistics.catalog import LimitKind, counted_limits, series_name
 from resty_django.limits.throttling import FixedWindowThrottle, LeakyBucketThrottle
 
 from .view_tools import Site, drf_view, sync_requests
@@ -69,6 +71,11 @@ async def test_requests_to_which_the_limit_does_not_apply_are_not_asked_for_thei
     assert await site.statuses(view, 3) == [200] * 3
     assert await site.statuses(view, 2, method="POST") == [200, 429]
     assert asked == ["POST", "POST"]
+
+
+async def test_the_bans_of_a_chosen_rate_are_listed_before_the_first_request(site: Site) -> None:
+    view = site.view(limit_count(rate=rate_of, ban="1h"))
+    assert series_name(LimitKind.BAN, view_name(view) + ":count") in counted_limits()
 
 
 async def test_a_function_returns_the_rate(site: Site) -> None:

@@ -19,7 +19,7 @@ from django.utils.decorators import method_decorator
 from django.views import View
 
 from resty_django.cache import cache_view, cached
-from resty_django.limits import LeakyBucket, Limited, LocalStore, TokenBucket, limited
+from resty_django.limits import FixedWindow, LeakyBucket, Limited, LocalStore, TokenBucket, limited
 from resty_django.limits.callers.keys import make
 from resty_django.limits.decorators import (
     limit,
@@ -34,7 +34,7 @@ from resty_django.limits.limiters.units import refill_of
 from resty_django.limits.policies import registry
 from resty_django.limits.quotas.quota import Quota
 from resty_django.limits.refusals import request_refused
-from resty_django.limits.requests.declared import DecoratorOptions, RequestOptions
+from resty_django.limits.requests.declared import DeclaredLimit, DecoratorOptions, LimiterSpec, RequestOptions
 from resty_django.limits.requests.enforcer import Enforcer
 from resty_django.limits.requests.request_limit import LimitOptions, RequestLimit
 from resty_django.lock import locked
@@ -222,6 +222,13 @@ async def test_only_the_named_methods_are_limited(site: Site) -> None:
     assert await site.statuses(view, 2, method="POST") == [200, 429]
     with pytest.raises(TypeError, match=r"methods.*\['POST'\]"):
         limit_count(1, per="1h", methods="POST")
+
+
+def test_the_name_of_the_state_does_not_change_between_versions() -> None:
+    """A new name would reset the counts of all clients during an upgrade."""
+    declared = DeclaredLimit.of(limit_count, "count", {"methods": ["get"]})
+    limit = declared.for_view("shop.views.search", LimiterSpec(FixedWindow, (5, 60.0)))
+    assert limit.limiter.prefix == "view:shop.views.search:count:63eda02e:"
 
 
 async def test_a_limit_for_get_holds_for_head_too(site: Site) -> None:

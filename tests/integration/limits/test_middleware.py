@@ -248,7 +248,10 @@ def exempt(request): return HttpResponse()
 @quota("exports", 5, per="day")
 def export(request): return HttpResponse()
 
-urlpatterns = [path(view.__name__, view) for view in (limited, free, exempt, export)]
+@limit_count(rate=lambda request: "1/h", key="user")
+def chosen(request): return HttpResponse()
+
+urlpatterns = [path(view.__name__, view) for view in (limited, free, exempt, export, chosen)]
 print(*(message.msg for message in run_checks() if message.id == "resty_limits.W004"))
 """
 
@@ -256,7 +259,7 @@ print(*(message.msg for message in run_checks() if message.id == "resty_limits.W
 @pytest.mark.parametrize(
     ("middleware", "said"),
     [
-        ([], "in MIDDLEWARE: by-user, staff, __main__.limited, __main__.exempt, __main__.export.\n"),
+        ([], "in MIDDLEWARE: by-user, staff, __main__.limited, __main__.exempt, __main__.export, __main__.chosen.\n"),
         (["django.contrib.auth.middleware.AuthenticationMiddleware"], "\n"),
     ],
 )

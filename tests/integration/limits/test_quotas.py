@@ -221,6 +221,8 @@ def test_wrong_arguments_are_named(change: dict[str, Any], message: str) -> None
     arguments = {"name": "exports", "limit": 10, "per": "day", **change}
     with pytest.raises((TypeError, ValueError), match=message):
         Quota(arguments.pop("name"), arguments.pop("limit"), **arguments)
+    with pytest.raises(TypeError, match="per"):
+        Quota("exports", 10)  # type: ignore[call-arg]
 
 
 def test_two_quotas_of_one_name_have_to_count_alike() -> None:

@@ -50,7 +50,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({**SERVER, "terminator": b"\n"}, "terminator must be a string, not b'\\n'."),
     (
         {**SERVER, "flush_limt": 1},
-        "flush_limt is not an option of SocketHandler. LogOptions: host, port, path, sock_type,",
+        "flush_limt is not an option of SocketHandler. Options: host, port, path, sock_type,",
     ),
 ]
 
