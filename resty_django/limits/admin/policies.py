@@ -193,7 +193,6 @@ class LimitPolicyAdmin(AllLimitsAdmin, KeySearchAdmin):
                     cleaned["arrivals"],
                     cleaned["interval"],
                     cleaned.get("lasts", 0.0),
-                    cleaned["key"],
                 )
             )
         outcomes = [step.outcome for step in steps]
