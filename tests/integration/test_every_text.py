@@ -111,6 +111,9 @@ def test_numbers_in_the_english_format_are_found(text: str, is_english: bool) ->
         ("2 job", ["2 job"]),
         ("1⟦ job of ⟧12345", ["12345"]),
         ("12,345 limit policies, port a:12345", []),
+        ("Job 6cc61e277…86039133", []),
+        ("860391334…86039133 job", []),
+        ("39133860-3913-3860-3913-860391334412, 06f86039133412345678", []),
     ],
 )
 def test_ungrouped_numbers_and_wrong_plurals_are_found(text: str, wrong: list[str]) -> None:

@@ -63,11 +63,11 @@ ENGLISH_NUMBER: Final = re.compile(
     r"(?<![\w.,\u00a0\u202f-])\d{1,3}(?:,\d{3})+(?![\w,])|(?<![\w.:-])\d+\.\d+(?= ?(?:%|⟦|s\b))"
 )
 ISO_DATE: Final = re.compile(r"\b20\d\d-\d\d-\d\d\b")
-UNGROUPED: Final = re.compile(r"(?<![\w.,:/#@=+&-])\d{5,}(?![\w…-]|[.:/]\w)")
-"""A number without thousands separators, except in a name, a shortened jid, a time or an address."""
+UNGROUPED: Final = re.compile(r"(?<![\w.,:/#@=+&…-])\d{5,}(?![\w…-]|[.:/]\w)")
+"""A number without thousands separators, except in a name, in either end of a shortened jid, a time or an address."""
 NOUNS: Final = "job|row|key|tag|call|limit|request|worker|queue|member|failure|number|rule|unit|process"
 WRONG_PLURAL: Final = re.compile(
-    r"(?<![\w.,:/#-])(?:1 (?!(?:class|process|address|status|access)\b)[a-z]{2,}s\b|"
+    r"(?<![\w.,:/#…-])(?:1 (?!(?:class|process|address|status|access)\b)[a-z]{2,}s\b|"
     rf"(?:0|[2-9]|\d\d+) (?:{NOUNS})\b(?! \w+s\b))"
 )
 OTHER_TIME: Final = re.compile(r"\b20\d\d \d\d?:\d\d\b")
