@@ -1,4 +1,4 @@
-"""Formatting of numbers, shares, durations and times, for all admin pages.
+"""Formatting of numbers, shares, durations, times and names, for all admin pages.
 
 Numbers have the separators of the user's language. Times have its date format and the current time zone.
 """
@@ -6,15 +6,19 @@ Numbers have the separators of the user's language. Times have its date format a
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
 
 from django.utils import timezone
 from django.utils.formats import date_format, number_format
-from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
+
+from resty_django.text import printable
 
 NONE: Final = "–"
 
@@ -95,6 +99,31 @@ def local_time(epoch: float) -> datetime:
     """
     bounded = min(max(-62_103_974_400.0, epoch), 253_370_678_400.0)
     return datetime.fromtimestamp(bounded, timezone.get_current_timezone())
+
+
+def name(text: str, longest: int = 200) -> str:
+    """Return an external string on one line, of at most `longest` characters."""
+    return printable(text, longest).replace("\n", " ") or NONE
+
+
+def breakable(text: str, longest: int = 200) -> SafeString | str:
+    """Return an external string like `name`, with places for line breaks between its words.
+
+    Without them, a class name such as `shop.notifications.SendInvoiceReminder` is as wide as a table. Texts of at most
+    16 characters are not broken; words of more than 24 characters are broken anywhere.
+    """
+    shown = name(text, longest)
+    if len(shown) <= 16:
+        return shown
+    parts = re.split(r"(?<=[-._:/@])(?=\w)|(?<=[a-z0-9])(?=[A-Z])", shown)
+    return format_html_join(mark_safe("<wbr>"), "{}", ((piece,) for part in parts for piece in _pieces(part)))
+
+
+def _pieces(part: str) -> Iterator[str]:
+    """Yield a part of a text; in pieces of 24 characters if one of its words is longer."""
+    longest_word = max(map(len, part.split()), default=0)
+    step = 24 if longest_word > 24 else len(part)
+    yield from (part[start : start + step] for start in range(0, len(part), step))
 
 
 def _rounded(value: float) -> str:

@@ -1,7 +1,7 @@
 """Template filters of the admin pages, with the functions of `resty_django.admin.formatting`.
 
 {% load resty_formatting %}
-{{ ban.until|resty_time }}, {{ delay|resty_duration }}, {{ count|resty_number }}
+{{ ban.until|resty_time }}, {{ delay|resty_duration }}, {{ count|resty_number }}, {{ limit.name|resty_breakable }}
 """
 
 # Django imports template libraries at startup, so the functions are imported by the filters.
@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from django import template
+from django.utils.safestring import SafeString
 
 register = template.Library()
 
@@ -37,3 +38,11 @@ def resty_number(value: Any) -> str:
     from resty_django.admin.formatting import number
 
     return number(value)
+
+
+@register.filter
+def resty_breakable(text: str) -> SafeString | str:
+    """Return a name with places for line breaks between its words."""
+    from resty_django.admin.formatting import breakable
+
+    return breakable(text)

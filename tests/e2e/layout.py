@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
 
+from django.http import HttpResponse
 from django.test import Client as Browser
 from django.urls import Resolver404, resolve
 
@@ -19,7 +20,7 @@ import resty_django
 from resty_django.admin.statistics import KeyView
 from resty_django.cache import mlcaches
 from resty_django.ids.models import IdRule
-from resty_django.limits import Decision
+from resty_django.limits import Decision, limit_window
 from resty_django.limits.bans import registry as bans
 from resty_django.limits.models import LimitOverride, QuotaUsage
 from resty_django.limits.statistics.reporter import stats
@@ -116,6 +117,7 @@ def fill_site(client: Client) -> None:
 def fill_limits() -> None:
     row = make_policy(POLICY, key="ip")
     make_policy("customer-invoice-exports-per-customer-day", algorithm="leaky_bucket", rate="10/s", burst=20, key="ip")
+    limit_window("60/m", name="customer_exports")(lambda request: HttpResponse())  # a name as wide as its column
     LimitOverride.objects.create(kind="key", key=KEY, limit=row.name, rate="60/m", reason="A customer of long standing")
     now = int(time.time())
     QuotaUsage.objects.create(quota=row.name, key=KEY, starts_at=now, ends_at=now + 86_400, used=3, limit=10_000)

@@ -1,4 +1,4 @@
-"""Numbers, shares, durations and times of the admin pages."""
+"""Numbers, shares, durations, times and names of the admin pages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone, translation
 
 from resty_django.admin.formatting import date_time, duration, local_time, number, percent
-from resty_django.templatetags.resty_formatting import resty_duration, resty_time
+from resty_django.templatetags.resty_formatting import resty_breakable, resty_duration, resty_time
 
 NOON = datetime(2026, 7, 8, 12, 30, 5, tzinfo=UTC)
 
@@ -101,3 +101,17 @@ def test_times_of_any_size_are_bounded(epoch: float, year: int) -> None:
         assert local_time(epoch).year == year
         assert date_time(local_time(epoch))
         assert date_time(datetime.max.replace(tzinfo=UTC)) == "–"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("limit_req:window", "limit_req:window"),
+        ("customer_exports:window", "customer_<wbr>exports:<wbr>window"),
+        ("shop.tasks.SendInvoice", "shop.<wbr>tasks.<wbr>Send<wbr>Invoice"),
+        ("<b>-orders-of-shops", "&lt;b&gt;-<wbr>orders-<wbr>of-<wbr>shops"),
+        ("a" * 30, f"{'a' * 24}<wbr>{'a' * 6}"),
+    ],
+)
+def test_long_names_have_places_for_line_breaks(text: str, shown: str) -> None:
+    assert resty_breakable(text) == shown

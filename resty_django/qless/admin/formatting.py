@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import urlencode
@@ -15,15 +14,16 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext, pgettext_lazy
 
 from resty_django.admin.formatting import NONE, date_time
+from resty_django.admin.formatting import breakable as breakable
 from resty_django.admin.formatting import duration as duration
+from resty_django.admin.formatting import name as name
 from resty_django.admin.formatting import number as number
-from resty_django.text import printable
 
 from ..models import token
 
@@ -57,31 +57,6 @@ _SHAPES: Final = {
     "paused": "M3 2h4v12H3Zm6 0h4v12H9Z",
     "recurring": "M8 2a6 6 0 1 0 6 6h-2a4 4 0 1 1-4-4v3l5-4-5-4Z",
 }
-
-
-def name(text: str, longest: int = 200) -> str:
-    """Return an external string on one line, of at most `longest` characters."""
-    return printable(text, longest).replace("\n", " ") or NONE
-
-
-def breakable(text: str, longest: int = 200) -> SafeString | str:
-    """Return an external string like `name`, with places for line breaks between its words.
-
-    Without them, a class name such as `shop.notifications.SendInvoiceReminder` is as wide as a table. Texts of at most
-    16 characters are not broken; words of more than 24 characters are broken anywhere.
-    """
-    shown = name(text, longest)
-    if len(shown) <= 16:
-        return shown
-    parts = re.split(r"(?<=[-._:/@])(?=\w)|(?<=[a-z0-9])(?=[A-Z])", shown)
-    return format_html_join(mark_safe("<wbr>"), "{}", ((piece,) for part in parts for piece in _pieces(part)))
-
-
-def _pieces(part: str) -> Iterator[str]:
-    """Yield a part of a text; in pieces of 24 characters if one of its words is longer."""
-    longest_word = max(map(len, part.split()), default=0)
-    step = 24 if longest_word > 24 else len(part)
-    yield from (part[start : start + step] for start in range(0, len(part), step))
 
 
 def job_count(count: float) -> str:
