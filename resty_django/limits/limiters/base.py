@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import struct
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -29,8 +30,9 @@ log = logger("resty_django.limits")
 
 LOCAL_PREFIX: Final = "local:"
 """The prefix of tokens of slots that were taken only in this process, while the store was down."""
-STORE_ERRORS: Final = (Unavailable, NoMemory, StoreFailed, WrongKind)
-"""Errors that indicate that a store, or one of its keys, cannot be used."""
+STORE_ERRORS: Final = (Unavailable, NoMemory, StoreFailed, WrongKind, struct.error)
+"""Errors that indicate that a store, or one of its keys, cannot be used; `struct.error`: a new state does not fit into
+its bytes, because the old one has numbers that no limiter stores."""
 
 
 class LimiterOptions(TypedDict, total=False):
@@ -311,6 +313,8 @@ class Limiter(ABC):
     def _failed(self, breaker: CircuitBreaker, error: Exception, *, reading: bool = False) -> None:
         """Report an error of the store, and raise it if `on_error` is "raise"."""
         foreign = is_foreign(error)
+        if isinstance(error, struct.error):
+            error = ForeignData("shdict abused by other users: the key holds numbers that no limiter stores.")
         if not foreign:
             breaker.record_failure(error, reading=reading)
         elif time.monotonic() >= self._log_after:
@@ -359,4 +363,4 @@ class Limiter(ABC):
 
 def is_foreign(error: Exception) -> bool:
     """Return whether the store answered, but has other data under the key."""
-    return isinstance(error, ForeignData | WrongKind)
+    return isinstance(error, ForeignData | WrongKind | struct.error)

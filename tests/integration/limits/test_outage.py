@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import struct
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -316,6 +317,24 @@ async def test_foreign_data(stored: Bench) -> None:
                 await limiter.hit("k")
             stored.store.delete(name)
     assert store_of(stored.store).breaker.outage() is None
+
+
+def test_impossible_numbers_are_foreign_data(tmp_path: Any) -> None:
+    store = LmdbDict("shared", 8 * MIB, str(tmp_path))
+    limiter = SlidingWindow(1, 60, store=store, on_error="raise")
+    state = struct.pack("<qqq", 2**56, -(2**63), -(2**63))  # their sum does not fit into the new state
+    store.set(limiter.key("k"), state)
+    others = FixedWindow(9, 9, store=store, on_error="raise")
+    for call in (
+        lambda: limiter.hit("k"),
+        lambda: limiter.incoming("k", True),
+        lambda: combine([others, limiter], "kk"),
+    ):
+        with pytest.raises(ForeignData, match="numbers that no limiter stores"):
+            call()
+    assert store.get(limiter.key("k")) == state
+    assert store_of(store).breaker.outage() is None
+    store.close()
 
 
 def test_foreign_data_follows_on_error_and_is_logged_once(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
