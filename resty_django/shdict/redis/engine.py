@@ -15,11 +15,11 @@ from resty_django.redis import async_connection, connection
 from resty_django.redis.keys import ServerMemory, amemory, ascan, memory, scan
 from resty_django.sansio import Step, Steps, arun, run
 
-from ..base import DictStats, Entry, Item, K, Keep, OnError, SharedDict, StoreOutcome, StreamEntry, Update, decode_many
+from ..base import DictStats, Entry, Item, K, Keep, OnError, SharedDict, StoreOutcome, Update, decode_many
 from ..codec import check_flags, decode_key, encode_key, milliseconds
 from ..errors import Unavailable
 from ..patterns import KeyPattern
-from .scripts import SCRIPTS, ScriptCaller, each
+from .scripts import SCRIPTS, ScriptCaller, each, stream_entry
 from .wire import Sent, item, length, packed, packed_item, popped, to_add, to_store, total, unpacked
 
 MAX_UPDATE_TRIES: Final = 1000
@@ -319,13 +319,14 @@ class RedisDict(ScriptCaller, SharedDict):
         await arun(self._flush_all(entry))
 
     def _flush_all(self, entry: Entry) -> Steps[None]:
+        stream = None if entry is None else stream_entry(entry)
         with self._faults():
             client, next_batch = yield from self._scan()
             while batch := (yield next_batch):
                 yield each("flush", client, batch, (self._stale, *self._clock_args()))
-            if isinstance(entry, StreamEntry):
+            if stream is not None:
                 append = SCRIPTS["append"]
-                yield Step(append, append.run, (client, (entry.key, entry.key), entry.args()))
+                yield Step(append, append.run, (client, (stream.key, stream.key), stream.args()))
 
     def flush_expired(self, limit: int = 0) -> int:
         return run(self._flush_expired(limit))

@@ -81,9 +81,10 @@ class ScriptCaller:
     def _sent(self, key: object, args: Sent, entry: Entry) -> tuple[tuple[bytes, ...], Sent]:
         """Return the keys and the arguments of a call."""
         keys: tuple[bytes, ...] = (self._prefix + encode_key(key),)
-        if isinstance(entry, StreamEntry):
-            keys += (entry.key,)
-            args += entry.args()
+        if entry is not None:
+            stream = stream_entry(entry)
+            keys += (stream.key,)
+            args += stream.args()
         if self._clock is not None:
             args += self._clock_args()
         return keys, args
@@ -135,6 +136,13 @@ class ScriptCaller:
         )
 
 
+def stream_entry(entry: bytes | StreamEntry) -> StreamEntry:
+    """Return the entry of a call. Raise `TypeError` if it is not a `StreamEntry`."""
+    if isinstance(entry, StreamEntry):
+        return entry
+    raise TypeError(f"A dictionary on Redis cannot append {entry!r}. Pass a StreamEntry; bytes are for LMDB.")
+
+
 def each(script: str, client: Client | AsyncClient, *args: Any) -> Step:
     """Return the step that calls `LuaScript.each` on the client with these arguments."""
     lua_script = SCRIPTS[script]
@@ -155,10 +163,11 @@ def _batches(names: Names, entry: Entry) -> Iterator[tuple[Names, tuple[bytes, .
     The parts of a mapping are mappings.
     """
     listed = list(names)
+    last = None if entry is None else stream_entry(entry)
     for start in range(0, len(listed), SCAN_BATCH_KEYS):
         batch = listed[start : start + SCAN_BATCH_KEYS]
         part = {name: names[name] for name in batch} if isinstance(names, Mapping) else batch
-        if isinstance(entry, StreamEntry) and start + SCAN_BATCH_KEYS >= len(listed):
-            yield part, (entry.key,), entry.args()
+        if last is not None and start + SCAN_BATCH_KEYS >= len(listed):
+            yield part, (last.key,), last.args()
         else:
             yield part, (), ()

@@ -99,6 +99,21 @@ async def test_a_full_server_appends_the_entries_of_deletions(alone: servers.Ser
     assert alone.call("XLEN", "stream") == 6
 
 
+def test_entries_for_lmdb_are_refused(shared: RedisDict) -> None:
+    shared.set("k", 1)
+    calls = [
+        lambda: shared.set("k", 2, entry=b"record"),
+        lambda: shared.delete("k", b"record"),
+        lambda: shared.delete_many(["k"], b"record"),
+        lambda: shared.set_many({"k": 2}, entry=b"record"),
+        lambda: shared.flush_all(b"record"),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match="cannot append b'record'. Pass a StreamEntry"):
+            call()
+    assert shared.get("k") == 1
+
+
 def test_a_server_that_evicts(alone: servers.Server) -> None:
     shared = RedisDict("small", alias="alone")
     alone.call("CONFIG", "SET", "maxmemory", 5_000_000, "maxmemory-policy", "allkeys-lru")
