@@ -81,5 +81,6 @@ class ClientSource:
             raise ImproperlyConfigured(
                 "The Redis client sets decode_responses. Create it without that option: resty_django reads bytes."
             )
-        self._created.append(client)
-        return self._created[0]  # another thread may have been first
+        created = self._created  # another thread may close the source in between
+        created.append(client)
+        return created[0]  # another thread may have been first

@@ -27,6 +27,10 @@ DURATION: Final = 'a number of seconds, a timedelta or a text such as "90s", "10
 MAX_TEXT_CHARS: Final = 60
 """The maximum length of a rate or duration."""
 
+_NUMBER: Final = r"[0-9]+(?:\.[0-9]+)?"
+_NUMBER_AND_UNIT: Final = re.compile(rf"\s*({_NUMBER})\s*([a-z]+)", re.IGNORECASE)
+_RATE: Final = re.compile(rf"\s*({_NUMBER})\s*(?:r|req|requests?)?\s*(?:/|\bper\b)\s*(.+)", re.IGNORECASE)
+
 
 class BadText(ValueError):
     """A text that is not a duration or a rate.
@@ -83,8 +87,7 @@ def _seconds(text: str) -> float:
         return unit
     total, end = 0.0, 0
     stripped = text.rstrip() if len(text) <= MAX_TEXT_CHARS else ""
-    number_and_unit = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]+)", re.IGNORECASE)
-    while match := number_and_unit.match(stripped, end):
+    while match := _NUMBER_AND_UNIT.match(stripped, end):
         if match[2].lower() not in UNITS:
             message = gettext_noop("%(text)r: %(unit)r is not a unit of time. Use ms, s, m, h, d or w.")
             raise BadText(message, text=text, unit=match[2])
@@ -98,8 +101,7 @@ def _seconds(text: str) -> float:
 
 def split_rate(rate: str) -> tuple[float, float]:
     """Return the requests and the seconds of a rate: (5, 3600) for "5 per hour". Raise `ValueError`."""
-    form = r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:r|req|requests?)?\s*(?:/|\bper\b)\s*(.+)"
-    match = re.fullmatch(form, rate, re.IGNORECASE) if len(rate) <= MAX_TEXT_CHARS else None
+    match = _RATE.fullmatch(rate) if len(rate) <= MAX_TEXT_CHARS else None
     if match is None:
         message = gettext_noop('%(rate)r is not a rate such as "200/s", "30/m", "5 per hour" or "10/30s".')
         raise BadText(message, rate=rate[:MAX_TEXT_CHARS])
