@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, cast
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponseBase
@@ -68,8 +68,7 @@ class UpdateMiddleware:
                     await arun(to_poll(channel, EVENT_TIMEOUT_SECONDS))
         for cache in caches:
             await cache.counter.aflush_due()
-        response = self.get_response(request)
-        return await response if isinstance(response, Awaitable) else response
+        return await cast("Awaitable[HttpResponseBase]", self.get_response(request))
 
     def _may_poll(self, identity: object) -> bool:
         return not self.down or time.monotonic() >= self.down.get(identity, 0.0)

@@ -34,6 +34,15 @@ def one_line(text: object, longest: int = 1000) -> str:
     return _escaped(str(text), longest, "")
 
 
+def builtin_value(value: object) -> str | float | None:
+    """Return a str or a number, also of a subclass, as a value of Python's own type; None for anything else."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    return float.__float__(value) if isinstance(value, float) else None
+
+
 def logger(name: str) -> logging.Logger:
     """Return the logger of this name. Its records cannot forge lines, control a terminal or fail to be encoded.
 

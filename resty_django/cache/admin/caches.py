@@ -16,6 +16,7 @@ from resty_django.admin.base import ReadOnlyAdmin, object_page, viewer_page
 from resty_django.admin.export import query_without
 from resty_django.admin.formatting import number, unavailable
 from resty_django.admin.forms import delete_key
+from resty_django.admin.lists import Tab
 from resty_django.admin.operations import Operation, OperationResult
 from resty_django.admin.statistics import KeyView, key_of, why
 from resty_django.admin.tables import (
@@ -179,7 +180,7 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
             ],
             "charts": cache_figures.charts(period),
             "periods": [
-                (changed(request, period=name), label, name == period) for name, label in CHART_PERIODS.items()
+                Tab(changed(request, period=name), label, name == period) for name, label in CHART_PERIODS.items()
             ],
             "missed": _listing(request, "missed", cache_figures.missed, "-callbacks"),
             "slow": _listing(request, "slow", cache_figures.slow, "-longest"),

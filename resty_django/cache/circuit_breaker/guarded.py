@@ -93,7 +93,7 @@ class GuardedDict:
             return self._get(key)
         try:
             return self.dictionary.get(key)
-        except Unavailable as error:
+        except self._faults as error:
             if has_lost_connection(error):
                 return self.guard(self.dictionary.get, (key,), Kind.READ)
             self.breaker.fail(error, reading=True)

@@ -71,7 +71,7 @@ def cached(
         qualified_name = getattr(function, "__qualname__", "<partial>")
         if is_generator_function(function):
             raise BadOption(f"@cached() cannot cache the generator of {qualified_name}(). Return a list instead.")
-        if name is None and "<" in qualified_name:
+        if not name and "<" in qualified_name:
             raise BadOption(f"{function!r} has no unique name, as a function of a module has. Pass one with name=.")
         prefix = name or f"{function.__module__}.{qualified_name}"
         function_options = dict(call_options)
@@ -91,6 +91,8 @@ class Cached(Generic[P, R]):
     the decorated object, which is `classmethod` or `staticmethod` for such methods.
     """
 
+    name: str
+    """The prefix of the keys."""
     __wrapped__: Callable[P, R]
     __name__: str
     __qualname__: str
@@ -103,6 +105,7 @@ class Cached(Generic[P, R]):
         self._kind = kind
         self._cache = cache
         self._keys = keys
+        self.name = keys.name
         # The cache passes the arguments of a call to the callback and to the function `tags` as a tuple and a dict.
         self._callback: Callable[..., Any] = self._load
         self._get: Callable[..., Any] = MLCache.get_with
@@ -168,7 +171,7 @@ class Cached(Generic[P, R]):
         return self.__qualname__
 
     def __repr__(self) -> str:
-        return f"<cached {self._keys.name}>"
+        return f"<cached {self.name}>"
 
 
 class BoundCached:

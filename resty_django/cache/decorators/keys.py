@@ -14,7 +14,6 @@ from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from html import escape
-from inspect import Parameter
 from typing import Final
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -39,94 +38,70 @@ class CallKeys:
     ) -> None:
         self.name = name
         self._function_name = getattr(function, "__qualname__", repr(function))
-        self._by = by
-        self._key = key
-        self._names: tuple[str, ...] = ("key",)
-        """The argument that each of the values of a call comes from; with `by`, `self` has two: class and identity."""
-        if key is None:
-            self._arguments = Arguments(function)
-            names = self._arguments.names
-            self._names = names if by is None else ("self", "self", *names[1:])
-            if by is not None and not names:
+        self._values: Callable[..., tuple[object, ...]]
+        """Returns the values that identify a call."""
+        self._names: tuple[str, ...]
+        """The argument that each of these values comes from; with `by`, `self` has two: class and identity."""
+        if key is not None:
+            self._values, self._names = (lambda *args, **kwargs: (key(*args, **kwargs),)), ("key",)
+        else:
+            self._values, self._names = binder(function)
+        if by is not None:
+            if not self._names:
                 raise BadOption(f"by is for methods, but {self._function_name}() has no self. Remove by.")
+            bind = self._values
+
+            def values_by(*args: object, **kwargs: object) -> tuple[object, ...]:
+                instance, *others = bind(*args, **kwargs)
+                return (class_path(type(instance)), self._identity(by, instance), *others)
+
+            self._values, self._names = values_by, ("self", "self", *self._names[1:])
 
     def of(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
         """Return the key of a call. Raise `TypeError` for wrong arguments and for arguments of unsupported types."""
-        if self._key is not None:
-            values: tuple[object, ...] = (self._key(*args, **kwargs),)
-        else:
-            values = self._arguments.values(args, kwargs)
-            if self._by is not None:
-                values = (*self._identity(self._by, values[0]), *values[1:])
-        if PLAIN_TYPES.issuperset(map(type, values)):  # one `repr` for all values: a hit takes half as long
-            key = f"{self.name}{values!r}"
-        else:
-            key = self.name + values_text(values, self._names, self._function_name)
+        values = self._values(*args, **kwargs)
+        try:
+            # one `repr` for all values: a hit takes half as long
+            key = f"{self.name}{values!r}" if PLAIN_TYPES.issuperset(map(type, values)) else self._text(values)
+        except ValueError:  # Python limits the digits of decimal numbers
+            key = self._text(values)
         return key if len(key) <= MAX_KEY_LENGTH else shortened(key)
 
-    def _identity(self, by: str | Callable[..., object], instance: object) -> tuple[object, object]:
-        """Return the values that identify `self`: its class, and what `by` returns."""
+    def _text(self, values: Sequence[object]) -> str:
+        return self.name + values_text(values, self._names, self._function_name)
+
+    def _identity(self, by: str | Callable[..., object], instance: object) -> object:
+        """Return what `by` returns for `self`, None for `type`."""
         if by is type:
-            return class_path(type(instance)), None
+            return None
         identity = getattr(instance, by) if isinstance(by, str) else by(instance)
         if identity is None:
             raise ValueError(
                 f"{self._function_name}() cannot be cached: by={by!r} is None for {instance!r}, and all objects with "
                 "None would share one result. Save the object first."
             )
-        return class_path(type(instance)), identity
+        return identity
 
 
-class Arguments:
-    """The parameters of a function. `names`: in order, `**kwargs` with its stars."""
+def binder(function: Callable[..., object]) -> tuple[Callable[..., tuple[object, ...]], tuple[str, ...]]:
+    """Return a function that maps a call's arguments to one value per parameter, and the names of the parameters.
 
-    def __init__(self, function: Callable[..., object]) -> None:
-        self._function_name = getattr(function, "__qualname__", repr(function))
-        self._signature = inspect.signature(function)
-        parameters = list(self._signature.parameters.values())
-        self.names = tuple(f"**{item.name}" if item.kind is item.VAR_KEYWORD else item.name for item in parameters)
-        self._remaining: dict[int, RemainingParameters] = {}
-        """The parameters left after 0, 1, 2... positional arguments. Empty if the function has `*args`, `**kwargs` or
-        positional-only parameters."""
-        kinds = [parameter.kind for parameter in parameters]
-        if {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}.issuperset(kinds):
-            for count in range(kinds.count(Parameter.POSITIONAL_OR_KEYWORD) + 1):
-                self._remaining[count] = RemainingParameters(parameters[count:])
-
-    def values(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[object, ...]:
-        """Return one value per parameter, defaults included: `*args` as a tuple, `**kwargs` as a dict.
-
-        Raise `TypeError` if the function cannot be called with these arguments.
-        """
-        # The usual calls do not need `Signature.bind`, which would take longer than the rest of a hit.
-        remaining = self._remaining.get(len(args))
-        if remaining is not None:
-            if not kwargs and not remaining.required:
-                return args + remaining.defaults
-            if not remaining.required or remaining.required <= kwargs.keys():
-                values = {**remaining.by_name, **kwargs}  # in the order of the signature, then unknown keywords
-                if len(values) == len(remaining.by_name):  # no keyword is unknown
-                    return args + tuple(values.values())
-        # Other parameters, or wrong arguments, for which `bind` has the message.
-        try:
-            bound = self._signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise TypeError(f"{self._function_name}() cannot be called like this: {error}") from None
-        bound.apply_defaults()
-        return tuple(bound.arguments.values())
-
-
-class RemainingParameters:
-    """The parameters that a call does not pass by position.
-
-    `by_name`: their defaults in the order of the signature, `Parameter.empty` for `required` ones. `defaults`: the same
-    without the names.
+    Defaults are included. `*args` become a tuple among the values, `**kwargs` a dict, whose name has its stars.
     """
-
-    def __init__(self, parameters: Sequence[Parameter]) -> None:
-        self.by_name = {parameter.name: parameter.default for parameter in parameters}
-        self.defaults = tuple(self.by_name.values())
-        self.required = frozenset(name for name, default in self.by_name.items() if default is Parameter.empty)
+    # A lambda with the same parameters, so that Python binds the arguments and reports wrong ones. With
+    # `Signature.bind`, a hit would take three times as long.
+    parameters = inspect.signature(function).parameters.values()
+    optional = [parameter for parameter in parameters if parameter.default is not parameter.empty]
+    bare = [
+        parameter.replace(annotation=parameter.empty, default=None if parameter in optional else parameter.empty)
+        for parameter in parameters
+    ]
+    values = "".join(f"{parameter.name}, " for parameter in parameters)
+    bind = eval(f"lambda {str(inspect.Signature(bare))[1:-1]}: ({values})")  # noqa: S307 - only names of parameters
+    bind.__defaults__ = tuple(item.default for item in optional if item.kind is not item.KEYWORD_ONLY)
+    bind.__kwdefaults__ = {item.name: item.default for item in optional if item.kind is item.KEYWORD_ONLY}
+    bind.__name__ = bind.__qualname__ = getattr(function, "__qualname__", repr(function))
+    return bind, tuple(f"**{item.name}" if item.kind is item.VAR_KEYWORD else item.name for item in parameters)
 
 
 def values_text(values: Sequence[object], names: Sequence[str], function: str) -> str:

@@ -21,7 +21,7 @@ from ..mlcache.cache import MLCache
 from ..storage.lru import LRU
 from .cacheability import Rules
 from .pages import L1Page
-from .view_keys import PageKey, name_of, query_of, url_key, view_key
+from .view_keys import name_of, query_of, url_key, view_key
 
 MAX_SIGNATURES: Final = 1000
 """Number of signatures that are kept for a view; also the number of hosts."""
@@ -59,7 +59,9 @@ class PageHits:
         return None
 
     def signature(self, request: HttpRequest) -> Signature:
-        """Return the request's signature without the marks."""
+        """Return the request's signature without the marks; an empty one if it is not needed."""
+        if self._needs_key:
+            return ()
         rules, scheme = self._rules, request.scheme
         signature: Signature = (
             scheme,
@@ -73,12 +75,13 @@ class PageHits:
         )
         return _with_headers(signature, request, rules.headers) if rules.headers else signature
 
-    def remember(self, signature: Signature, key: PageKey, names: Collection[str]) -> None:
-        """Keep the key of a page. `signature`: of its request before the view, which may change the request or the
-        language. `names`: the headers that the page varies on."""
+    def remember(self, signature: Signature, request: HttpRequest, names: Collection[str], key: str) -> None:
+        """Keep the key of a page. `names`: the headers that the page varies on.
+
+        `signature`: with the marks, of the request before the view, which may change the request or the language.
+        """
         if not self._needs_key:
-            marked: Signature = (key.marks, *signature)
-            self._keys.set(_with_headers(marked, key.request, names) if names else marked, key.of(names))
+            self._keys.set(_with_headers(signature, request, names) if names else signature, key)
 
 
 def _with_headers(signature: Signature, request: HttpRequest, names: Collection[str]) -> Signature:

@@ -126,8 +126,8 @@ def _cache(cache: MLCache | str) -> MLCache:
 def _mark(cache: MLCache, key: str, rules: Rules) -> Steps[str]:
     ttl = max(rules.ttl * 10, 3600) if rules.ttl else 0  # when a mark expires, so do its pages
     options: CallOptions = {"ttl": ttl, "jitter": 0, "stale_while_revalidate": 0, "early": 0}
-    get, aget = (functools.partial(call, key, secrets.token_hex, 8, **options) for call in (cache.get, cache.aget))
-    mark: str = yield Step(get, aget)
+    get, aget = functools.partial(cache.get, **options), functools.partial(cache.aget, **options)
+    mark: str = yield Step(get, aget, (key, secrets.token_hex, 8))
     return mark
 
 

@@ -118,11 +118,15 @@ def cache_view(
         if cached_view.is_async:
 
             async def wrapped(request: HttpRequest, *args: object, **kwargs: object) -> HttpResponseBase:
+                if cached_view.bypasses(request):
+                    return cached_view.bypassed(request, await view(request, *args, **kwargs))
                 response = cached_view.find_in_memory(request)
                 return await arun(cached_view.respond(request, args, kwargs)) if response is None else response
         else:
 
             def wrapped(request: HttpRequest, *args: object, **kwargs: object) -> HttpResponseBase:
+                if cached_view.bypasses(request):
+                    return cached_view.bypassed(request, view(request, *args, **kwargs))
                 response = cached_view.find_in_memory(request)
                 return run(cached_view.respond(request, args, kwargs)) if response is None else response
 
@@ -148,19 +152,25 @@ class CachedView:
     def cache(self) -> MLCache:
         return mlcaches[self._cache] if isinstance(self._cache, str) else self._cache
 
-    def find_in_memory(self, request: HttpRequest) -> HttpResponse | None:
-        """Return the response from memory; None if memory lacks the page, or if the request bypasses the cache.
-
-        Raise `BadOption` if the first argument of the view is not a request.
-        """
+    def bypasses(self, request: HttpRequest) -> bool:
+        """Return whether the request bypasses the cache. Raise `BadOption` if the argument is not a request."""
         if not hasattr(request, "META"):
             raise BadOption(
                 f"@cache_view on {getattr(self.view, '__qualname__', self.view)!s} was called with a "
                 f"{type(request).__name__} in place of a request. Write @method_decorator(cache_view(60)) above a "
                 "method."
             )
-        if self.rules.bypasses(request):
-            return None
+        return self.rules.bypasses(request)
+
+    def bypassed(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        """Return the response of a view to a request that bypasses the cache."""
+        name = self._cache if isinstance(self._cache, str) else self._cache.name
+        status = CacheStatus.BYPASS if request.method in ("GET", "HEAD") else CacheStatus.METHOD
+        add_status(response, name, status, self.rules)
+        return response
+
+    def find_in_memory(self, request: HttpRequest) -> HttpResponse | None:
+        """Return the response from memory; None if memory lacks the page."""
         cache = self.cache
         response = self.hits.find(_django_request(request), cache)
         if response is not None:
@@ -172,17 +182,10 @@ class CachedView:
     ) -> Steps[HttpResponseBase]:
         """Return the response from the cache or from the view."""
         call = functools.partial(self.view, request, *args, **kwargs)
-        if self.rules.bypasses(request):
-            name = self._cache if isinstance(self._cache, str) else self._cache.name
-            status = CacheStatus.BYPASS if request.method in ("GET", "HEAD") else CacheStatus.METHOD
-            response: HttpResponseBase = yield Step(call, call)
-        else:
-            name = self.cache.name
-            tags = functools.partial(self.tags, request, *args, **kwargs) if callable(self.tags) else self.tags
-            cached_request = CachedRequest(self, request, call, tags)
-            response = yield from cached_request.respond()
-            status = cached_request.status
-        add_status(response, name, status, self.rules)
+        tags = functools.partial(self.tags, request, *args, **kwargs) if callable(self.tags) else self.tags
+        cached_request = CachedRequest(self, request, call, tags)
+        response = yield from cached_request.respond()
+        add_status(response, self.cache.name, cached_request.status, self.rules)
         return response
 
 
@@ -250,8 +253,9 @@ class CachedRequest:
         """The headers that the page varies on, as far as known."""
         while True:
             callback = None if self._request.method == "HEAD" else self._callback(key, names)
-            hit: Hit = yield self._lookup_step(key.of(names), callback)
-            self._view.hits.remember(signature, key, names)
+            text = key.of(names)
+            hit: Hit = yield self._lookup_step(text, callback)
+            self._view.hits.remember((key.marks, *signature), self._request, names, text)
             if not isinstance(hit.value, dict) or (hit.level is L3 and self._response is not None):
                 return hit
             names = hit.value["vary"]

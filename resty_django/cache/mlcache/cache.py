@@ -19,7 +19,7 @@ from resty_django.text import logger
 from ..broadcasts.channel import InvalidationChannel, listen
 from ..broadcasts.events import EventChannel
 from ..circuit_breaker.guarded import guarded
-from ..errors import ChannelFailed, NoChannel
+from ..errors import BadOption, ChannelFailed, NoChannel
 from ..statistics.counts import CacheStats
 from ..statistics.reporter import CacheCounter
 from ..storage.lru import LRU
@@ -79,7 +79,7 @@ class MLCache:
             self.dictionaries = (shm, _dictionary(name, "shm_miss", setup.shm_miss))
         self.locks = shm if setup.shm_locks is None else _dictionary(name, "shm_locks", setup.shm_locks)
         stats = self.locks if setup.shm_stats is None else _dictionary(name, "shm_stats", setup.shm_stats)
-        self.lru = _lrus.setdefault(name, LRU(setup.lru_size)) if lru is None else lru
+        self.lru = _shared_lru(name, setup.lru_size) if lru is None else lru
         self.channel = _channel(setup, self.lru, shm)
         self.counter = CacheCounter(name, stats)
         self.levels = RecordLevels(
@@ -380,6 +380,13 @@ def _dictionary(cache: str, option: str, dictionary: SharedDict | str) -> Shared
 
 _lrus: WeakValueDictionary[str, LRU] = WeakValueDictionary()
 """L1 by the name of its caches."""
+
+
+def _shared_lru(name: str, size: int) -> LRU:
+    """Return the L1 of all caches with this name. Raise `BadOption`."""
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise BadOption(f"lru_size must be an integer of at least 1, not {size!r}.")
+    return _lrus.setdefault(name, LRU(size))
 
 
 def _channel(setup: CacheSetup, lru: LRU, shm: SharedDict) -> InvalidationChannel | None:

@@ -81,8 +81,6 @@ class CacheSetup:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name or ":" in self.name:
             raise BadOption(f"name must be a non-empty string without a colon, not {self.name!r}.")
-        if _count(self.lru_size):
-            raise BadOption(f"lru_size must be an integer of at least 1, not {self.lru_size!r}.")
         if self.ipc is not None and self.ipc != "events" and not callable(getattr(self.ipc, "broadcast", None)):
             raise BadOption(
                 f'ipc must be "events", None, or have register_listeners() and broadcast(), not {self.ipc!r}.'

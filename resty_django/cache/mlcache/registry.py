@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from django.utils.module_loading import import_string
 
@@ -19,20 +19,15 @@ from .cache import MLCache
 T = TypeVar("T")
 
 
-class MLCaches(MutableMapping[str, MLCache]):
+class MLCaches(dict[str, MLCache]):
     """The caches by name: one object per cache and process, created on first use and recreated when settings change.
 
     Iteration yields the names of all caches: configured ones, used or not, and those added with `mlcaches[name] =
-    cache`. Unlike Django's connection handlers, it has one object per process, not per thread.
+    cache`. The underlying dict contains the caches in use, so that `mlcaches["name"]` calls no Python function for
+    them. Unlike Django's connection handlers, it has one object per process, not per thread.
     """
 
-    def __init__(self) -> None:
-        self._in_use: dict[str, MLCache] = {}
-
-    def __getitem__(self, name: str) -> MLCache:
-        cache = self._in_use.get(name)
-        if cache is not None:
-            return cache
+    def __missing__(self, name: str) -> MLCache:
         configured = conf.caches
         if name not in configured:
             hint = did_you_mean(name, configured)
@@ -40,34 +35,37 @@ class MLCaches(MutableMapping[str, MLCache]):
                 f"There is no cache {name!r}. {hint}{' Or add' if hint else 'Add'} it to {key_text(('CACHES',))}, "
                 f"which has {', '.join(configured)}."
             )
-        return self._in_use.setdefault(name, create(name, configured[name]))
-
-    def __setitem__(self, name: str, cache: MLCache) -> None:
-        self._in_use[name] = cache
-
-    def __delitem__(self, name: str) -> None:
-        del self._in_use[name]
+        return self.setdefault(name, create(name, configured[name]))
 
     def __contains__(self, name: object) -> bool:
-        return name in self._in_use or name in conf.caches
+        return super().__contains__(name) or name in conf.caches
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys((*conf.caches, *self._in_use)))
+        return iter(dict.fromkeys((*conf.caches, *super().__iter__())))
 
     def __len__(self) -> int:
-        return len({*conf.caches, *self._in_use})
+        return sum(1 for _ in self)
 
-    def get(self, name: str, default: T | None = None, /) -> MLCache | T | None:  # type: ignore[override]
+    @overload
+    def get(self, name: str, default: None = None, /) -> MLCache | None: ...
+
+    @overload
+    def get(self, name: str, default: MLCache, /) -> MLCache: ...
+
+    @overload
+    def get(self, name: str, default: T, /) -> MLCache | T: ...
+
+    def get(self, name: str, default: Any = None, /) -> Any:
         """Return the cache, or `default` if no cache has this name."""
         return self[name] if name in self else default  # noqa: SIM401 - this is what get() is
 
-    def clear(self) -> None:
-        """Forget all cache objects."""
-        self._in_use.clear()
-
     def all(self, initialized_only: bool = False) -> list[MLCache]:
         """Return the cache objects. `initialized_only`: only those already in use."""
-        return list(self._in_use.values()) if initialized_only else list(self.values())
+        return list(super().values()) if initialized_only else [self[name] for name in self]
+
+    keys = Mapping.keys  # type: ignore[assignment]
+    values = Mapping.values  # type: ignore[assignment]
+    items = Mapping.items  # type: ignore[assignment]
 
 
 def create(name: str, settings: CacheSettings) -> MLCache:

@@ -15,6 +15,8 @@ from typing import Any, Final
 
 import msgspec
 
+from resty_django.text import builtin_value
+
 from ..errors import BadKey, BadValue
 from .compression import MAX_DECOMPRESSED_BYTES, Compressor, decompressed
 from .tag_encoding import Versions, packed, unpacked
@@ -183,13 +185,9 @@ def _scalar(value: object) -> Any:
 
 def base_value(value: object) -> Any:
     """Return a str, a number or bytes as its base type, and what contains bytes as bytes; None for anything else."""
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, int):
-        return int.__int__(value)
-    if isinstance(value, float):
-        return float.__float__(value)
-    return bytes(value) if isinstance(value, bytes | bytearray | memoryview) else None
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    return builtin_value(value)
 
 
 def key_text(key: object) -> str:

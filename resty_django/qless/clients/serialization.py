@@ -19,6 +19,8 @@ import msgspec
 from django.db.models import Model, QuerySet
 from django.utils.functional import Promise
 
+from resty_django.text import builtin_value
+
 from ..errors import InvalidArgument, UnreadableReply
 
 T = TypeVar("T")
@@ -149,12 +151,9 @@ def _encode_other(value: object) -> str | float:
     """Encode the types that msgspec does not know."""
     if isinstance(value, Promise):
         return str(value)
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, int):
-        return int.__int__(value)
-    if isinstance(value, float):
-        return float.__float__(value)
+    converted = builtin_value(value)
+    if converted is not None:
+        return converted
     advice = "Pass text, numbers, lists and dicts"
     if isinstance(value, Model):
         advice = "Pass its primary key, and read the object from the database where the job runs"

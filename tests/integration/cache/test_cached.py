@@ -448,5 +448,6 @@ def test_generators_are_refused() -> None:
         with pytest.raises(BadOption, match=r"items\(\)"):
             cached(name="items")(function)
     for function in (partial(int, "1"), lambda: 1):
-        with pytest.raises(BadOption, match="has no unique name"):
-            cached()(function)
+        for name in (None, ""):
+            with pytest.raises(BadOption, match="has no unique name"):
+                cached(name=name)(function)

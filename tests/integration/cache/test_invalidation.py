@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
+from unittest.mock import patch
 from weakref import WeakValueDictionary
 
 import pytest
@@ -477,6 +478,16 @@ def test_caches_by_name(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     site.RESTY_DJANGO = {**site.RESTY_DJANGO, "CACHES": {"pages": {"TTL": 1}}}
     assert mlcaches["pages"] is not pages
     assert mlcaches["pages"].options.ttl == 1
+
+
+def test_a_site_replaces_caches_as_in_a_dict(site: Any) -> None:
+    site.RESTY_DJANGO = {**site.RESTY_DJANGO, "CACHES": {"pages": {}}}
+    added = MLCache("own", lru=LRU(9))
+    assert mlcaches.setdefault("default", added) is mlcaches["default"] is mlcaches.pop("default") is added
+    assert mlcaches.pop("pages", None) is None  # it is not created just to be removed
+    with patch.dict(mlcaches, {"default": added}):
+        assert mlcaches["default"] is added
+    assert mlcaches["default"] is not added
 
 
 def test_all_caches_are_listed_whether_used_or_not(site: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import logging
 import threading
 from typing import Any
@@ -224,6 +225,11 @@ def test_keys_of_two_caches_never_meet(shared: Shared) -> None:
 def test_wrong_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(BadOption, match=f"^{message}"):
         MLCache(**{"name": "c", **options})
+
+
+def test_the_size_of_l1_may_be_a_constant_of_the_site(shared: Shared) -> None:
+    sizes = enum.IntEnum("sizes", {"SMALL": 3})
+    assert MLCache("c", shared("values"), lru_size=sizes.SMALL).lru.max_items == 3
 
 
 def test_an_unknown_dictionary_is_named_with_its_option() -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resty_django.cache.decorators.keys import MAX_KEY_LENGTH, Arguments, CallKeys, class_path, values_text
+from resty_django.cache.decorators.keys import MAX_KEY_LENGTH, CallKeys, binder, class_path, values_text
 
 SCALARS = st.one_of(
     st.none(),
@@ -93,6 +93,11 @@ def test_values_of_many_types() -> None:
     assert one(time(1, tzinfo=timezone(timedelta(hours=2)))) != one(time(1))
 
 
+def test_numbers_with_more_digits_than_python_writes_have_a_key() -> None:
+    keys = CallKeys(plain, "load")
+    assert len({keys.of((10**5000,), {}), keys.of((10**5000 + 1,), {}), keys.of((), {"number": -(10**5000)})}) == 3
+
+
 def test_lone_surrogates_can_be_hashed() -> None:
     assert CallKeys(plain, "load").of((1, "\udc80" * MAX_KEY_LENGTH), {}).startswith("load#")
 
@@ -152,9 +157,9 @@ def nothing() -> None: ...
 def test_arguments_are_sorted_by_the_signature(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     bound = inspect.signature(function).bind(*args, **kwargs)
     bound.apply_defaults()
-    arguments = Arguments(function)
-    assert arguments.values(args, kwargs) == tuple(bound.arguments.values())
-    assert tuple(name.lstrip("*") for name in arguments.names) == tuple(bound.arguments)
+    bind, names = binder(function)
+    assert bind(*args, **kwargs) == tuple(bound.arguments.values())
+    assert tuple(name.lstrip("*") for name in names) == tuple(bound.arguments)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +177,7 @@ def test_wrong_arguments_are_an_error_that_names_the_function(
     with pytest.raises(TypeError):
         plain(*args, **kwargs)
     with pytest.raises(TypeError, match=rf"plain\(\).*{name}"):
-        Arguments(plain).values(args, kwargs)
+        CallKeys(plain, "load").of(args, kwargs)
 
 
 def test_the_order_of_keywords_does_not_matter() -> None:
