@@ -71,8 +71,8 @@ class ProcessSlot:
         if not self._sent(message):
             self._discard()
             self._exited.clear()
-            self._stack_file = self._stack_file or StackFile()
             try:
+                self._stack_file = self._stack_file or StackFile()
                 self._pipe = JobPipe(self._fork_server.fork(self._index, self._stack_file.descriptor))
             except (BrokenPipeError, ConnectionResetError):  # the fork server is dead
                 self.on_gone()

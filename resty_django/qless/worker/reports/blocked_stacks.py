@@ -34,6 +34,8 @@ BLOCKED_SECONDS: Final = 12.0
 class StackDump(StackFile):
     """The stacks of all threads of a worker. Create it before the fork."""
 
+    max_bytes = 1_000_000
+
     def enable(self) -> None:
         """Let this process write its stacks on the signal."""
         faulthandler.register(DUMP_STACK, self.descriptor, all_threads=True)

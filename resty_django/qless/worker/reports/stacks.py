@@ -32,6 +32,9 @@ _MARK, _END = "Task (most recent call first):\n", "End of task\n"
 class StackFile:
     """An open file without a name, to which another process writes its stack."""
 
+    max_bytes = 100_000
+    """Maximum length of the text that is read."""
+
     def __init__(self) -> None:
         with tempfile.TemporaryFile() as file:
             self.descriptor = os.dup(file.fileno())
@@ -41,7 +44,7 @@ class StackFile:
         os.lseek(self.descriptor, 0, os.SEEK_SET)  # also for the other process, which shares the position
 
     def text(self) -> str:
-        return os.pread(self.descriptor, 1_000_000, 0).decode("utf-8", "replace")
+        return os.pread(self.descriptor, self.max_bytes, 0).decode("utf-8", "replace")
 
 
 def of_thread(thread: int) -> list[Frame]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import socket
+import tempfile
 from collections.abc import Iterator
 from queue import SimpleQueue
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
@@ -21,6 +22,7 @@ from resty_django.qless.worker.handlers import JobHandler
 from resty_django.qless.worker.in_flight import InFlightJobs
 from resty_django.qless.worker.middleware import Retry as RetryMiddleware
 from resty_django.qless.worker.processes.pipe import JobPipe, LimitRun, PipeMessage, RunEnded, StartRun
+from resty_django.qless.worker.processes.pool import ProcessSlot
 from resty_django.qless.worker.processes.slot_memory import SlotMemory, make_memory
 from resty_django.qless.worker.running_job import RunningJob
 
@@ -138,6 +140,23 @@ def test_a_retry_policy_that_fails_is_none() -> None:
             raise RuntimeError("broken")
 
     assert dead(ProcessDied("x"), Broken()).end == "retried"
+
+
+def test_a_job_is_retried_if_the_file_for_its_stack_cannot_be_created(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    fork_server: Any = None
+    slot = ProcessSlot(0, fork_server, make_memory(1))
+    slot.begin()
+    running = RunningJob(
+        job=cast("Any", SimpleNamespace(jid="j", _record={})),
+        queue="q",
+        handler=JobHandler(lambda job: None),
+        started_at=0.0,
+    )
+    assert slot.run(running) is None
+    death = slot.death()
+    assert isinstance(death, ProcessDied)
+    assert "No process could be started for the job: No such file or directory." in str(death)
 
 
 class KillingPool(Pool):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import threading
 from typing import Any
@@ -22,6 +23,7 @@ from resty_django.qless.clients.worker_reports import (
     stacks_of,
 )
 from resty_django.qless.worker.reports import stacks
+from resty_django.qless.worker.reports.blocked_stacks import StackDump
 from resty_django.qless.worker.reports.run_times import MAX_CLASSES, RunTimes
 
 FIELDS: dict[str, Any] = {
@@ -185,6 +187,13 @@ def test_the_stack_of_a_running_task_is_the_stack_of_its_thread() -> None:
 
     functions = [frame.function.rpartition(".")[2] for frame in asyncio.run(job())]
     assert functions[functions.index("job") :][:3] == ["job", "deeper", "of_task"]
+
+
+def test_the_text_of_a_stack_file_is_bounded() -> None:
+    for file, max_bytes in ((stacks.StackFile(), 100_000), (StackDump(), 1_000_000)):
+        os.write(file.descriptor, b"x" * (max_bytes + 1))
+        assert len(file.text()) == max_bytes
+        os.close(file.descriptor)
 
 
 def test_stacks_are_bounded() -> None:
