@@ -32,8 +32,10 @@ log = logger("resty_django.qless.worker")
 
 
 def run(running: RunningJob) -> None:
-    """Run a sync job with its middleware."""
+    """Run a sync job with its middleware. A job that cannot be run fails."""
     job, handler, process = running.job, running.handler, os.getpid()
+    if handler.refusal is not None:
+        return finish(running, handler.refusal)
 
     def function(job: WorkerJob) -> object:
         try:
@@ -160,7 +162,7 @@ def _requeue(running: RunningJob, outcome: RequeueLater) -> None:
         klass=job.klass,
         data=plain(job.raw_data),
         delay=plain(outcome.delay),
-        priority=job.priority,
+        priority=plain(job.priority),
         tags=serialization.encode(job.tags),
         retries=job.original_retries if outcome.retries is None else plain(outcome.retries),
     )

@@ -23,7 +23,7 @@ class JobHandler:
     """The code that runs the jobs of a class.
 
     `keep_result`: whether the function's return value is stored as the job's result, for `result_ttl` seconds (None:
-    as long as the job). `refusal`: why its jobs cannot be run; `function` raises it.
+    as long as the job). `refusal`: why its jobs cannot be run; they fail with it.
     """
 
     function: Callable[[Any], object]
@@ -39,12 +39,7 @@ def handler_of(klass: str, queue: str) -> JobHandler:
     try:
         return resolve_handler(klass, queue)
     except BaseException as error:  # importing a module may even raise SystemExit
-        refusal = error
-
-    def refuse(job: object) -> None:
-        raise refusal
-
-    return JobHandler(refuse, refusal=refusal)
+        return JobHandler(lambda job: None, refusal=error)
 
 
 @lru_cache(maxsize=1000)
