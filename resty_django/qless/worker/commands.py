@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import islice
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from ..clients.transport import Request
 from ..errors import InvalidArgument
@@ -148,11 +148,10 @@ def plain(argument: object) -> Any:
     return value
 
 
-@dataclass(slots=True)
-class _Exchange:
-    """Requests of a batch, and the function that gets their replies."""
+class _ReplyHandler(NamedTuple):
+    """The function that gets the replies to the next `request_count` requests of a batch."""
 
-    requests: tuple[Request, ...]
+    request_count: int
     on_reply: Callable[..., object]
 
 
@@ -166,20 +165,17 @@ class CommandBatch:
     `ends`: the number of jobs whose ends it reports.
     """
 
+    requests: list[Request] = field(default_factory=list)
     ends: int = 0
-    _exchanges: list[_Exchange] = field(default_factory=list)
-
-    @property
-    def requests(self) -> list[Request]:
-        """All requests, in order."""
-        return [request for exchange in self._exchanges for request in exchange.requests]
+    _handlers: list[_ReplyHandler] = field(default_factory=list)
 
     def add(self, *requests: Request, on_reply: Callable[..., object]) -> None:
         """Append requests. `on_reply` is called with one reply per request: an exception if the request failed."""
-        self._exchanges.append(_Exchange(requests, on_reply))
+        self.requests += requests
+        self._handlers.append(_ReplyHandler(len(requests), on_reply))
 
     def apply(self, replies: Sequence[object]) -> None:
         """Call the handlers, in the order of the requests."""
         remaining = iter(replies)
-        for exchange in self._exchanges:
-            exchange.on_reply(*islice(remaining, len(exchange.requests)))
+        for handler in self._handlers:
+            handler.on_reply(*islice(remaining, handler.request_count))

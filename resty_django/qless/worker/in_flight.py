@@ -90,15 +90,18 @@ class Leases:
 
 @dataclass(slots=True, order=True)
 class _Timer:
-    """A time (monotonic clock) at which a job is interrupted by `timeout`, or killed if that is None.
-
-    `kill_after`: seconds that it has to end after the interruption; None: any time.
-    """
+    """A time (monotonic clock) at which something is done to a job."""
 
     at: float
     running: RunningJob = field(compare=False)
-    timeout: JobTimeout | None = field(compare=False, default=None)
-    kill_after: float | None = field(compare=False, default=None)
+
+
+@dataclass(slots=True, order=True)
+class _Timeout(_Timer):
+    """When to interrupt a job with `error`. `kill_after`: seconds that it then has to end; None: any time."""
+
+    error: JobTimeout = field(compare=False)
+    kill_after: float | None = field(compare=False)
 
 
 class InFlightJobs:
@@ -132,7 +135,7 @@ class InFlightJobs:
         `timeout` leaves jobs listed."""
         self.orphans: list[str] = []
         """The jids that the last check found: jobs that only the server attributes to this worker."""
-        self._timeouts: list[_Timer] = []
+        self._timeouts: list[_Timeout] = []
         """When to interrupt jobs. A heap, like the next."""
         self._kills: list[_Timer] = []
         """When to end jobs by force that were interrupted."""
@@ -219,13 +222,15 @@ class InFlightJobs:
         small: defaultdict[str, list[RunningJob]] = defaultdict(list)
         for running in self.finished[:limit]:
             command = running.command
+            if command is None:
+                raise RuntimeError(f"Job {running.jid} has no command that reports its end ({running.end}).")
             batch.ends += 1
             if isinstance(command, CompleteJob) and command.is_small and not running.is_unconfirmed:
                 small[running.queue].append(running)
-            elif command is not None and command.needs_lease_check and not running.is_verified:
+            elif command.needs_lease_check and not running.is_verified:
                 heartbeat = ("heartbeat", running.jid, running.job.worker_name)
                 batch.add(heartbeat, on_reply=partial(self._apply_lease_check, running))
-            elif command is not None:
+            else:
                 batch.add(command.request, on_reply=partial(self.acknowledge, running))
         for queue, completed in small.items():
             for first in range(0, len(completed), 25):  # more in one call would block the server for too long
@@ -368,8 +373,8 @@ class InFlightJobs:
         running = self.running.get(job.jid)
         if running is not None and running.job is job:
             kill_after = self._pool.kill_after if isinstance(kill_after, EllipsisType) else kill_after
-            timer = _Timer(running.started_at + seconds, running, JobTimeout(seconds), kill_after)
-            heapq.heappush(self._timeouts, timer)
+            timeout = _Timeout(running.started_at + seconds, running, JobTimeout(seconds), kill_after)
+            heapq.heappush(self._timeouts, timeout)
 
     def enforce_timeouts(self, now: float) -> bool:
         """Interrupt jobs that exceed their timeout, and kill jobs that have not ended after an interruption.
@@ -377,14 +382,13 @@ class InFlightJobs:
         Return whether a job has ignored its timeout and its thread is stuck.
         """
         while self._timeouts and self._timeouts[0].at <= now:
-            timer = heapq.heappop(self._timeouts)
-            running, timeout = timer.running, timer.timeout
-            is_held = self.running.get(running.jid) is running
-            if running.end or running.cause is not None or timeout is None or not is_held:
+            timeout = heapq.heappop(self._timeouts)
+            running = timeout.running
+            if running.end or running.cause is not None or self.running.get(running.jid) is not running:
                 continue
-            self._pool.interrupt(running, timeout, in_thread=True)
-            if timer.kill_after is not None:
-                heapq.heappush(self._kills, _Timer(now + timer.kill_after, running))
+            self._pool.interrupt(running, timeout.error, in_thread=True)
+            if timeout.kill_after is not None:
+                heapq.heappush(self._kills, _Timer(now + timeout.kill_after, running))
         is_stuck = False
         while self._kills and self._kills[0].at <= now:
             running = heapq.heappop(self._kills).running

@@ -92,8 +92,9 @@ class WorkerLoop:
         signal.signal(signal.SIGTERM, lambda *_: loop.inbox.put(partial(loop.stop, grace=30.0)))
         sys.exit(loop.run())
 
-    `run` blocks until the worker is stopped. Only its thread calls the other methods, except `snapshot`. To call one
-    from elsewhere, put it into the inbox, also in a signal handler: `SimpleQueue.put` is reentrant.
+    `run` blocks until the worker is stopped. Any thread may call `snapshot` and read `state`. Only the thread of `run`
+    calls the other methods: to call one from elsewhere, put it into the inbox. A signal handler may do so, since
+    `SimpleQueue.put` is reentrant.
 
     - `client`: sends the commands. Its `worker_name` is `name`.
     - `reserver`: the order in which the queues are polled.
@@ -249,7 +250,7 @@ class WorkerLoop:
         except StoreError as error:
             self._next_round_at = self._outage.on_error(error)
             if self._is_stopping:
-                self.in_flight.drop_expired(now)
+                self.in_flight.drop_expired(time.monotonic())  # a call may have taken seconds
         except Exception:
             self._faults += 1
             if self._faults >= 50:  # for at least 5 seconds; the process ends and is replaced

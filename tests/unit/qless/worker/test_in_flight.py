@@ -58,6 +58,13 @@ def test_an_end_that_is_confirmed_frees_the_job(in_flight: InFlightJobs) -> None
     assert in_flight.tidy_needed
 
 
+def test_an_end_without_a_command_is_an_error(in_flight: InFlightJobs) -> None:
+    end(in_flight, held_job(in_flight), CompleteJob(jid="j", worker="w", queue="q", data="{}"), "completed")
+    in_flight.finished[0].command = None
+    with pytest.raises(RuntimeError, match="Job j has no command"):
+        in_flight.build_batch(101.0)
+
+
 def test_a_requeue_follows_a_heartbeat_that_renewed_the_lease(in_flight: InFlightJobs) -> None:
     running = held_job(in_flight)
     end(in_flight, running, REQUEUE, "retried")
