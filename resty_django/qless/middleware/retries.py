@@ -10,7 +10,7 @@
 |---|---|---|
 | `Retry` | job classes and functions, as middleware | the job's retries, which the server counts down |
 | `RetryPolicy` | tasks, which make it of their options `retries`, `backoff` and `retry_on` | the same |
-| `Requeue` | job classes and functions, as middleware | requeues, in the job's data; the retries stay |
+| `Requeue` | job classes and functions, as middleware | requeues, in the job's data; all retries are restored |
 
 If the count is used up, the job fails. To retry or requeue a job, a middleware raises an `Outcome` to the worker,
 `RetryLater` or `RequeueLater`.
@@ -56,14 +56,14 @@ class RetryPolicy:
         max_delay: float = 86_400.0,
         where: str = "",
     ) -> None:
-        delays = backoff if isinstance(backoff, Sequence) else [backoff]
+        delays = [*backoff] if isinstance(backoff, Sequence) else [backoff]
         if not delays:
             raise ValueError(f"{where}backoff= is an empty list. Add the seconds before each retry.")
         for delay in delays:
             checked_options(where, backoff=delay)
         if not 0 <= jitter <= 1:
             raise ValueError(f"{where}jitter= must be a number from 0 to 1.")
-        self.backoff = backoff
+        self.backoff = delays if isinstance(backoff, Sequence) else backoff
         self.exceptions = exceptions
         self.factor = factor
         self.jitter = jitter
@@ -142,7 +142,8 @@ class Retry(RetryPolicy):
 class Requeue:
     """Middleware that requeues a job after one of `exceptions`, up to `max_requeues` times for each of them.
 
-    The delay is random, from `min_delay` to `max_delay` seconds. `callback(error, job)` is called before each requeue.
+    The job gets all its retries again. The delay is random, from `min_delay` to `max_delay` seconds.
+    `callback(error, job)` is called before each requeue.
     The requeues are counted in the job's data, which must be a dict, under "requeues_by_exception", by the name of the
     class in `exceptions`: classes with the same name share a count.
     """

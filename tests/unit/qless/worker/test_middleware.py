@@ -10,6 +10,7 @@ from django.db import connection
 from resty_django.qless import LostLock
 from resty_django.qless.middleware.always import database
 from resty_django.qless.middleware.bounds import resident
+from resty_django.qless.middleware.retries import RetryPolicy
 from resty_django.qless.outcomes import RetryLater
 from resty_django.qless.worker.middleware import MemoryBound, Requeue, Retry
 
@@ -35,6 +36,13 @@ def test_delays_grow_up_to_the_longest() -> None:
     assert Retry(OSError, backoff=5, max_delay=7).delay_after(2) == 7
     assert Retry(OSError, backoff=9, max_delay=7).delay_after(10_000) == 7
     assert all(8 <= Retry(OSError, backoff=10, jitter=0.2).delay_after(1) <= 12 for _ in range(100))
+
+
+def test_a_later_change_of_a_list_of_delays_has_no_effect() -> None:
+    delays = [1.0, 5.0]
+    policy = RetryPolicy(delays, (OSError,))
+    delays.clear()
+    assert [policy.delay_after(n) for n in (1, 2, 3)] == [1, 5, 5]
 
 
 @pytest.mark.parametrize(
