@@ -41,7 +41,7 @@ class JobOptions(TypedDict, total=False):
 
     - `jid`: the ID of the job, instead of a random one. A job that exists already under it is moved to the queue, with
       these data and options.
-    - `delay`: seconds before the job starts to wait.
+    - `delay`: seconds before the job starts to wait (default 0).
     - `priority`: jobs with higher numbers run first (default 0).
     - `tags`: a list of strings.
     - `retries`: how often it may run again (default 5).
@@ -51,7 +51,7 @@ class JobOptions(TypedDict, total=False):
     """
 
     jid: str | None
-    delay: float
+    delay: float | None
     priority: float | None
     tags: Iterable[str] | None
     retries: int | None
@@ -65,7 +65,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     klass: object
     data: object = None
     jid: str | None = None
-    delay: float = 0
+    delay: float | None = None
     priority: float | None = None
     tags: Iterable[str] | None = None
     retries: int | None = None
@@ -116,7 +116,7 @@ _RULES: Final = {
     ),
     **dict.fromkeys(("every", "interval", "timeout"), _Rule("a number of seconds greater than 0", above=0)),
     "depends": _Rule("an ID, a result or a job, or a list of them", list),
-    "expires": _Rule("a number of seconds of at least 0, or a datetime", least=0),
+    "expires": _Rule("a number of seconds of at least 0, or a datetime", int | float | datetime, least=0),
     "priority": _Rule("a number"),
     "rate": _Rule("a rate such as '10/m', or a number greater than 0", above=0),
 }
@@ -135,12 +135,15 @@ def checked_options(where: str = "", /, **options: object) -> dict[str, Any]:
     `where`: the beginning of messages. Raises `TypeError` for a value of the wrong type, and `InvalidArgument` for a
     number out of range.
     """
-    return {name: None if value is None else _checked(where, name, value) for name, value in options.items()}
+    return {name: None if value is None else checked_option(name, value, where) for name, value in options.items()}
 
 
-def _checked(where: str, option: str, value: object) -> object:
+def checked_option(option: str, value: object, where: str = "") -> Any:
+    """Return the value of one option, as `checked_options` does."""
     rule = _RULES[option]
-    result = _ids(value) if option == "depends" else _texts(value) if rule.kind is list else value
+    result = value
+    if rule.kind is list:
+        result = _ids(value) if option == "depends" else _texts(value)
     if isinstance(result, bool) or not isinstance(result, rule.kind):
         hint = f" Write {option}=[{value!r:.80}]." if rule.kind is list and isinstance(value, str) and value else ""
         raise TypeError(f"{where}{option}= must be {rule.text}, not {value!r:.80}.{hint}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Unpack, overload
 
@@ -96,7 +97,7 @@ class Queue:
             arguments += ("outcome", msgspec.json.encode(outcome_fields(spec.outcome)))
         if jid is None:
             jid = self.client.generate_jid()
-        yield "put", self.client.worker_name, self.name, jid, name, encode(data), spec.delay, *arguments
+        yield "put", self.client.worker_name, self.name, jid, name, encode(data), given["delay"] or 0, *arguments
         if is_staged:
             yield from self.client._tidy()
         return jid
@@ -113,10 +114,12 @@ class Queue:
         txid = current()
         while batch := list(itertools.islice(specs, 100)):
             arguments: list[object] = []
-            for spec in batch:
-                jid = spec.jid or self.client.generate_jid()
+            digits = os.urandom(16 * len(batch)).hex()  # a call for each job would take longer than its JSON
+            for first, spec in zip(range(0, len(digits), 32), batch, strict=True):
+                options = _options_json(spec, txid)
+                jid = spec.jid or digits[first : first + 32]
                 jids.append(jid)
-                arguments += (jid, class_name(spec.klass), encode(spec.data), spec.delay, _options_json(spec, txid))
+                arguments += (jid, class_name(spec.klass), encode(spec.data), spec.delay or 0, options)
             yield "put.many", self.client.worker_name, self.name, *arguments
         return jids
 
@@ -440,8 +443,8 @@ def _checked(spec: JobSpec) -> dict[str, Any]:
 def _options_json(spec: JobSpec, txid: str | None) -> bytes:
     """Return the options of a job for the command `put.many`; nothing if the core's defaults apply."""
     options: dict[str, Any] = {}
-    set_options = (spec.jid, spec.priority, spec.tags, spec.retries, spec.depends, spec.outcome)
-    if spec.delay or any(option is not None for option in set_options):
+    set_options = (spec.jid, spec.delay, spec.priority, spec.tags, spec.retries, spec.depends, spec.outcome)
+    if any(option is not None for option in set_options):
         given = _checked(spec)
         options = {
             "priority": given["priority"] or 0,

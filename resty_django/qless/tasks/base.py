@@ -59,9 +59,10 @@ from ..middleware import Timeout
 from ..middleware.chain import Middleware
 from ..middleware.limits import Rate
 from .canvas import Signature, check_callbacks, consequences_of
+from .consequences import PlannedJob
 from .context import TaskContext
-from .message import ArgumentSource, Parameters, PlannedJob, PutOptions, TaskMessage, arguments_of, data_of, dispatcher
-from .options import NO_OPTIONS, EnqueueKeywords, EnqueueOptions, TaskKeywords, TaskOptions, check_keywords
+from .message import ArgumentSource, Parameters, PutOptions, TaskMessage, arguments_of, data_of, dispatcher
+from .options import NO_OPTIONS, EnqueueKeywords, EnqueueOptions, TaskKeywords, TaskOptions, check_keywords, timing
 from .results import AsyncResult
 from .schedule import Schedule
 
@@ -219,7 +220,7 @@ class Task(Runnable, Generic[P, R]):
         put_options = self._put_options
         start_at = expires_at = consequences = None
         if options is not NO_OPTIONS:  # `delay` has none, and is faster without these calls
-            start_at, expires_at = options.times(client.clock)
+            start_at, expires_at = timing(client.clock, options.countdown, options.eta, options.expires)
             put_options = put_options.updated(options)
         if options.depends or options.reactions or self.options.reactions:
             consequences = consequences_of(self, options, client)
@@ -250,7 +251,7 @@ class Task(Runnable, Generic[P, R]):
         options = NO_OPTIONS
         if keywords:
             check_keywords("apply_async()", keywords, EnqueueKeywords.__annotations__)
-            options = EnqueueOptions(**keywords).checked()
+            options = EnqueueOptions.of(keywords)
         client = dispatcher().client
         message = self.message(args, kwargs or {}, options, client=client)
         return PlannedJob(self, message), AsyncResult(message.jid, client=client)
@@ -267,11 +268,11 @@ class Task(Runnable, Generic[P, R]):
         return [TaskContext(self, job, args, kwargs), *args] if self.bind else args
 
     @property
-    def result_ttl(self) -> float | None:
+    def result_ttl(self) -> float | None:  # type: ignore[override]
         return conf.qless.result_ttl if self.options.result_ttl is None else self.options.result_ttl
 
     @cached_property
-    def middleware(self) -> Sequence[Middleware]:
+    def middleware(self) -> Sequence[Middleware]:  # type: ignore[override]
         """The middleware around each run, the outermost first."""
         middleware: list[Middleware] = []
         if self.options.rate is not None:

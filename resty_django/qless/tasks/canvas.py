@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 from msgspec import structs
 
 from ..clients.client import Client
-from ..clients.put_options import checked_options
 from ..job_classes import Runnable
-from .consequences import ANY, Consequences, PlannedCallback, checked_policy
+from .consequences import ANY, Consequences, PlannedCallback, PlannedJob, checked_policy
 from .group_results import GroupResult
-from .message import ArgumentSource, PlannedGroup, PlannedJob, dispatcher
+from .message import ArgumentSource, PlannedGroup, dispatcher
 from .options import Callbacks, CallReactions, EnqueueKeywords, EnqueueOptions, Reactions, StepKeywords, check_keywords
 from .results import AsyncResult
 
@@ -122,7 +121,7 @@ class Signature(CanvasStep):
         return replace(self, options={**self.options, **options})
 
     def _plan(self, plan: _Plan, client: Client) -> None:
-        options = EnqueueOptions(**self.options).checked()
+        options = EnqueueOptions.of(self.options)
         source = None
         if plan.tail is not None:
             if not self.immutable:
@@ -145,8 +144,8 @@ class Signature(CanvasStep):
         """Return what the end of a task or group enqueues. `source`: the first argument. Raises what `delay` raises."""
         names = EnqueueKeywords.__annotations__.keys() - {"eta", "expires", "depends", "allow_failure", "if_failed"}
         check_keywords(f"A task in {option}=", self.options, names)
-        options = EnqueueOptions(**self.options).checked()
-        delay = checked_options(countdown=options.countdown)["countdown"] or 0.0
+        options = EnqueueOptions.of(self.options)
+        delay = options.countdown or 0.0
         # with an ID here, because a callback is never unique
         options = structs.replace(options, countdown=None, task_id=options.task_id or client.generate_jid())
         source_used = None if self.immutable else source
@@ -186,7 +185,7 @@ class group(CanvasStep):
     """Steps in parallel: signatures, or chains that end with one.
 
     - `name`: a name for the admin and for callbacks. None: the name of the members' task, if it is the same for all.
-    - `options`: see `StepOptions`.
+    - `options`: see `CallReactions`.
     """
 
     __slots__ = ("flat", "name", "options")

@@ -25,6 +25,13 @@ ANY: Final = ""
 """In `policies`: all tasks for which there is no other policy."""
 
 
+class PlannedJob(NamedTuple):
+    """A message, with the task that it is for: eager mode runs it."""
+
+    task: Task[..., Any]
+    message: TaskMessage
+
+
 class PlannedCallback(NamedTuple):
     """A task to enqueue when another task, or a group, has ended. `delay`: seconds after the end."""
 

@@ -29,7 +29,7 @@ from ..errors import InvalidArgument, ResultGone
 from ..middleware.job import WorkerJob
 from ..outcomes import JobTimeout, RetryLater
 from ..outcomes.error_text import message_of
-from .consequences import ANY, Consequences
+from .consequences import ANY, Consequences, PlannedJob
 
 if TYPE_CHECKING:
     from .base import Task
@@ -157,20 +157,19 @@ class EagerJob(WorkerJob):
 def run_all(planned: PlannedJobs, new_groups: Sequence[PlannedGroup], client: Client) -> None:
     """Run tasks in order, and their callbacks. In the end, raise the error of the last task or group if it failed, else
     the first error of a callback."""
-    sansio.run(_steps(planned, new_groups), lambda call: run(call[0], call[1], client))
+    sansio.run(_steps(planned, new_groups), lambda job: run(job.task, job.message, client))
 
 
 async def arun_all(planned: PlannedJobs, new_groups: Sequence[PlannedGroup], client: Client) -> None:
     """Do the same for asyncio."""
-    await sansio.arun(_steps(planned, new_groups), lambda call: arun(call[0], call[1], client))
+    await sansio.arun(_steps(planned, new_groups), lambda job: arun(job.task, job.message, client))
 
 
-_Call: TypeAlias = "tuple[Task[..., Any], TaskMessage]"
-_Steps: TypeAlias = "Generator[_Call, None, list[Exception]]"
-"""Yields tasks to run, and returns the errors of callbacks."""
+_Steps: TypeAlias = Generator[PlannedJob, None, list[Exception]]
+"""Yields jobs to run, and returns the errors of callbacks."""
 
 
-def _steps(planned: PlannedJobs, new_groups: Sequence[PlannedGroup]) -> Generator[_Call, None, None]:
+def _steps(planned: PlannedJobs, new_groups: Sequence[PlannedGroup]) -> Generator[PlannedJob, None, None]:
     sizes = Counter(message.consequences.group for _, message in planned if message.consequences is not None)
     callbacks: dict[str, Consequences] = {}
     errors: list[Exception] = []
@@ -211,7 +210,7 @@ def _job_steps(task: Task[..., Any], message: TaskMessage) -> _Steps:
             _remember(message.jid, EagerEnd(None, error, state=state, root=root))
     else:
         try:
-            yield task, message
+            yield PlannedJob(task, message)
         except Exception as error:
             if message.jid not in outcomes or outcomes[message.jid].error is None:
                 _remember(message.jid, EagerEnd(None, error, state="failed"))

@@ -38,12 +38,11 @@ from ..clients.serialization import decode, encode, ordered
 from ..clients.transport import Request, Steps, checked
 from ..errors import InvalidArgument, QlessError, ResultGone, TaskExpired, UnreadableReply
 from . import eager
-from .consequences import Consequences
+from .consequences import Consequences, PlannedJob
 from .outcomes import outcome_of
 from .results import ResultReply, result_replies, result_reply
 
 if TYPE_CHECKING:
-    from .base import Task
     from .options import EnqueueOptions
 
 MAX_REQUESTS_PER_BATCH: Final = 500
@@ -150,13 +149,6 @@ class PlannedGroup(NamedTuple):
         """Return the command that creates the group."""
         texts = self.callbacks.callback_texts()
         return ("group.open", self.id, self.name, *(argument for pair in texts.items() for argument in pair))
-
-
-class PlannedJob(NamedTuple):
-    """A message, with the task that it is for: eager mode runs it."""
-
-    task: Task[..., Any]
-    message: TaskMessage
 
 
 PlannedJobs: TypeAlias = Sequence[PlannedJob]

@@ -19,7 +19,7 @@ from django.utils.functional import cached_property
 
 from resty_django.text.suggestions import did_you_mean
 
-from ..clients.put_options import checked_options
+from ..clients.put_options import checked_option, checked_options
 from ..middleware.retries import RetryPolicy
 from .consequences import Policy, checked_policy
 
@@ -115,8 +115,8 @@ class Reactions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def reactions(self) -> dict[str, Any]:
         """The reactions that are set, by name. Most tasks and calls have none."""
-        reactions = {name: getattr(self, name, None) for name in StepKeywords.__annotations__}
-        return {name: value for name, value in reactions.items() if value is not None}
+        names = StepKeywords.__annotations__
+        return {name: value for name in names if (value := getattr(self, name, None)) is not None}
 
 
 class CallReactions(Reactions, frozen=True, kw_only=True):
@@ -177,7 +177,9 @@ class TaskOptions(Reactions, frozen=True, kw_only=True):
     middleware: Iterable[Middleware] = ()
 
     def checked(self, path: str) -> TaskOptions:
-        """Return the options, with a list in place of any other iterable. `path`: the task's path, for messages.
+        """Return the options with lists in place of other iterables, and with the defaults for None.
+
+        `path`: the task's path, for messages.
 
         Raises `TypeError` for a value of the wrong type, and `ValueError` for one out of range. `RetryPolicy`,
         `Schedule` and `signatures_of` check the options that they are made of.
@@ -194,14 +196,17 @@ class TaskOptions(Reactions, frozen=True, kw_only=True):
         for alias in checked["aliases"] or ():
             _check_name(path, "aliases", alias)
         if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in self.retried_exceptions):
-            raise TypeError(f"{path}: retry_on= must be an exception class, or a tuple of them, not {self.retry_on!r}.")
+            raise TypeError(
+                f"{path}: retry_on= must be an exception class, or a tuple of them, not {self.retry_on!r:.80}."
+            )
         if self.if_failed is not None:
             checked_policy(self.if_failed)
         return msgspec.structs.replace(
             self,
             aliases=checked["aliases"] or [],
+            priority=checked["priority"] or 0,
             tags=checked["tags"] or [],
-            unique=self.unique if checked["unique"] is None else checked["unique"],
+            unique=bool(self.unique) if checked["unique"] is None else checked["unique"],
             middleware=tuple(self.middleware),
         )
 
@@ -247,30 +252,23 @@ class EnqueueOptions(CallReactions, frozen=True, kw_only=True):
     expires: float | datetime | None = None
     retries: int | None = None
 
-    def checked(self) -> EnqueueOptions:
-        """Return the options, with lists in `depends` and `tags`. `times` checks the others when it reads them.
+    @classmethod
+    def of(cls, keywords: EnqueueKeywords) -> EnqueueOptions:
+        """Return the options that these keywords set, with lists in `depends` and `tags`. None: the option is not set.
 
         Raises `TypeError` for a value of the wrong type, and `InvalidArgument` for a number out of range.
         """
-        checked = checked_options(
-            queue=self.queue,
-            task_id=self.task_id,
-            priority=self.priority,
-            retries=self.retries,
-            tags=None if self.tags == () else self.tags,
-            depends=None if self.depends == () else self.depends,
-        )
-        if self.if_failed is not None:
-            checked_policy(self.if_failed)
-        if self.tags == () and self.depends == ():
-            return self
-        return msgspec.structs.replace(self, tags=checked["tags"] or [], depends=checked["depends"] or [])
-
-    def times(self, clock: Callable[[], float]) -> TaskTimes:
-        """Return when the job may start. Raises `TypeError`, `InvalidArgument`."""
-        return timing(clock, self.countdown, self.eta, self.expires)
+        options: dict[str, Any] = {}
+        for name, value in keywords.items():
+            if value is not None:
+                options[name] = checked_option(name, value) if name in _CHECKED else value
+        if "if_failed" in options:
+            checked_policy(options["if_failed"])
+        return cls(**options)
 
 
+_CHECKED: Final = EnqueueKeywords.__annotations__.keys() - StepKeywords.__annotations__.keys() - {"allow_failure"}
+"""Options of `EnqueueOptions` that have a rule in `put_options`."""
 NO_OPTIONS: Final = EnqueueOptions()
 """Options of a call without any."""
 
@@ -299,15 +297,16 @@ class TaskTimes(NamedTuple):
 def timing(
     clock: Callable[[], float], countdown: float | None, eta: datetime | None, expires: float | datetime | None
 ) -> TaskTimes:
-    """Return when a task may start. Raises `TypeError`, `InvalidArgument`."""
+    """Return when a task may start, given checked options. Raises `TypeError` for `countdown` together with `eta`."""
+    if countdown is None and eta is None and expires is None:
+        return TaskTimes()
     if countdown is not None and eta is not None:
         raise TypeError("countdown= and eta= both set the start time. Pass only one of them.")
     now = clock()
     if isinstance(expires, datetime):
         expires_at: float | None = timestamp(expires)
     else:
-        expires_at = None if expires is None else now + checked_options(expires=expires)["expires"]
-    checked_options(countdown=countdown, eta=eta)
+        expires_at = None if expires is None else now + expires
     start_at = None if eta is None else timestamp(eta)
     return TaskTimes(now + countdown if countdown else start_at, expires_at)
 

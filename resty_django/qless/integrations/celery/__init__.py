@@ -113,9 +113,8 @@ def put_task(
     check_names("put_task", options, PutTaskOptions)
     check(task, args, kwargs)
     client = default_client()
-    when, until = timing(client.clock, options.get("countdown"), options.get("eta"), options.get("expires"))
-    names = ("queue", "task_id", "priority", "tags", "retries", "depends")
-    given = checked_options(**{name: options.get(name) for name in names})
+    given = checked_options(**{name: options.get(name) for name in PutTaskOptions.__annotations__})
+    when, until = timing(client.clock, given["countdown"], given["eta"], given["expires"])
     data: dict[str, Any] = {"args": [*args], "kwargs": {**(kwargs or {})}}
     if until is not None:
         data["expires"] = until
@@ -123,7 +122,7 @@ def put_task(
         priority=given["priority"], retries=given["retries"], tags=given["tags"] or (), depends=given["depends"] or ()
     )
     message = TaskMessage(
-        queue=given["queue"] or "default",
+        queue="default" if given["queue"] is None else given["queue"],
         jid=given["task_id"] or client.generate_jid(),
         klass=f"celery:{task.name}",
         data=dumped(data),

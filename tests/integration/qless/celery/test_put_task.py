@@ -54,6 +54,12 @@ def test_a_task_is_run(running: InProcessWorker) -> None:
     assert outcome("mine") == 2
 
 
+def test_an_empty_queue_is_not_the_default_one(site: None) -> None:
+    for queue in (None, ""):
+        put_task(celery_app.add, (1,), queue=queue)  # type: ignore[typeddict-item]
+    assert [counts.name for counts in client.queues.counts()] == ["default", ""]
+
+
 def test_the_job_has_the_options_of_the_call(site: None) -> None:
     job = job_of(client, put_task(celery_app.add, (1,), priority=3, tags=["t"], retries=2, countdown=50))
     assert (job.klass, job.data, job.priority, job.tags, job.state) == (

@@ -10,7 +10,7 @@ from redis import Redis
 
 from resty_django.qless import Client, InvalidArgument, JobSpec, NoSuchJob, QueueNotEmpty, RecurringJob
 from resty_django.qless.facts import QueuePause, pauses_of
-from tests.integration.qless.conftest import Invoke, SkewedClient
+from tests.integration.qless.conftest import Invoke, SkewedClient, job_of
 
 pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
@@ -49,6 +49,15 @@ async def test_put_many_takes_dicts_and_specs(client: Client, invoke: Invoke) ->
         ["j"],
     )
     assert (three.priority, three.original_retries, three.state) == (2, 1, "depends")
+
+
+async def test_a_delay_of_none_is_no_delay_and_others_are_checked(client: Client, invoke: Invoke) -> None:
+    queue = client.queues["q"]
+    jids = [await invoke(queue.put, "K", delay=None), *await invoke(queue.put_many, [{"klass": "K", "delay": None}])]
+    assert [job_of(client, jid).state for jid in jids] == ["waiting", "waiting"]
+    for wrong in (False, "", []):
+        with pytest.raises(TypeError, match="delay= must be"):
+            await invoke(queue.put_many, [{"klass": "K", "delay": wrong}])
 
 
 async def test_put_many_of_more_than_one_call(client: Client, invoke: Invoke) -> None:

@@ -139,6 +139,18 @@ def test_the_hint_says_how_to_write_one_tag(site: Any) -> None:
         examples.add.apply_async((1,), tags="abc")
 
 
+def test_options_that_are_none_are_not_set(site: Any) -> None:
+    unset = dict.fromkeys((*ENQUEUED, "on_success", "if_failed"))
+    job = job_of(client, examples.add.apply_async((1,), **{**unset, "priority": 2}).id)
+    assert (job.state, job.priority, job.tags, job.original_retries) == ("waiting", 2, [], 5)
+
+
+def test_long_wrong_values_are_cut_in_messages() -> None:
+    with pytest.raises(TypeError, match="retry_on= must be") as caught:
+        Task(examples.add.function, name="long", retry_on="x" * 1000)  # type: ignore[arg-type]
+    assert len(str(caught.value)) < 300
+
+
 async def test_depends_takes_what_has_an_id_one_or_several(site: Any, invoke: Invoke) -> None:
     queue, ids = client.queues["q"], []
     first = examples.add.delay(1)

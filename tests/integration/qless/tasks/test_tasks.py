@@ -355,6 +355,12 @@ def test_functions_and_options_that_make_no_task_are_refused(site: Any) -> None:
         task(every=5)(examples.total.function)
 
 
+def test_options_of_a_task_that_are_none_have_their_defaults(site: Any) -> None:
+    unset = Task(examples.total.function, name="unset", priority=None, unique=None)  # type: ignore[arg-type]
+    assert (unset.options.priority, unset.options.unique) == (0, False)
+    assert unset.delay([1]).id != unset.delay([1]).id
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
