@@ -49,27 +49,18 @@ _adapters: Final[dict[str, Callable[[Any], Runnable]]] = {}
 class Runnable:
     """An object that runs jobs and is neither a class nor a function, such as a task. `__module__`: its module."""
 
+    perform: Callable[[Any], Any]
+    """Runs a job; may be a coroutine function."""
+    middleware: Iterable[Callable[[Any], object]] = ()
+    """The middleware of the worker around each job."""
     keep_result: bool = False
     """Whether the return value of `perform` is kept."""
+    result_ttl: float | None = None
+    """Seconds for which it is kept; None: as long as the job."""
     parameter_names: Sequence[str] = ()
     """The names of positional arguments."""
     call_signature: inspect.Signature | None = None
     """The signature of calls, if its jobs contain `args` and `kwargs`."""
-
-    @property
-    def perform(self) -> Callable[[Any], Any]:
-        """The function that runs a job; may be a coroutine function."""
-        raise NotImplementedError
-
-    @property
-    def middleware(self) -> Iterable[Callable[[Any], object]]:
-        """The middleware of the worker around each job."""
-        return ()
-
-    @property
-    def result_ttl(self) -> float | None:
-        """Seconds for which the return value is kept; None: as long as the job."""
-        return None
 
 
 JobTarget: TypeAlias = "type | FunctionType | Runnable"

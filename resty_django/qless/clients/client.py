@@ -226,10 +226,6 @@ class Client(ScriptClient):
         self.figures = JobFigures(self)
         self.workers = Workers(self)
         self.config = Config(self)
-        self.config_get, self.aconfig_get = self.config.get, self.config.aget
-        self.config_set, self.aconfig_set = self.config.set, self.config.aset
-        self.config_get_all, self.aconfig_get_all = self.config.all, self.config.aall
-        self.config_clear, self.aconfig_clear = self.config.unset, self.config.aunset
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} {self.prefix}>"
@@ -393,6 +389,32 @@ class Client(ScriptClient):
             pass
 
     tidy, atidy = sync_and_async(_tidy)
+
+    # --- options, as qless names these methods: see `Config` ---
+
+    def _config_get(self, option: str, default: Any = None) -> Steps[Any]:
+        """Return the value of an option, else the core's default, else `default`."""
+        return (yield from self.config._get(option, default))
+
+    config_get, aconfig_get = sync_and_async(_config_get)
+
+    def _config_set(self, option: str, value: str | float) -> Steps[None]:
+        """Set an option. It applies to all clients."""
+        yield from self.config._set(option, value)
+
+    config_set, aconfig_set = sync_and_async(_config_set)
+
+    def _config_get_all(self) -> Steps[dict[str, Any]]:
+        """Return all options that are set or have a default in the core."""
+        return (yield from self.config._all())
+
+    config_get_all, aconfig_get_all = sync_and_async(_config_get_all)
+
+    def _config_clear(self, option: str) -> Steps[None]:
+        """Reset an option to its default."""
+        yield from self.config._unset(option)
+
+    config_clear, aconfig_clear = sync_and_async(_config_clear)
 
     def close(self) -> None:
         """Close the connections that were made from a URL or by a function. Those for asyncio close with their loop."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
 
-from .recorder import Recorder, record
+from ..tasks.base import Task
+from .recorder import EnqueuedTask, MatchOptions, Recorder, record
 
 if TYPE_CHECKING:
     from unittest import TestCase as Base
@@ -15,8 +17,7 @@ else:
 class QlessTestMixin(Base):
     """Records the tasks of each test: `self.assert_enqueued(...)`, `self.assert_not_enqueued(...)`.
 
-    They are the methods of `self.enqueued_tasks`, a `Recorder`. Put the mixin before Django's class:
-    `class OrderTests(QlessTestMixin, TestCase)`.
+    Put the mixin before Django's class: `class OrderTests(QlessTestMixin, TestCase)`.
     """
 
     enqueued_tasks: Recorder
@@ -24,5 +25,25 @@ class QlessTestMixin(Base):
     def setUp(self) -> None:
         super().setUp()
         self.enqueued_tasks = self.enterContext(record())
-        self.assert_enqueued = self.enqueued_tasks.assert_enqueued
-        self.assert_not_enqueued = self.enqueued_tasks.assert_not_enqueued
+
+    def assert_enqueued(
+        self,
+        task: Task[..., Any],
+        args: Sequence[object] | None = None,
+        kwargs: Mapping[str, object] | None = None,
+        *,
+        count: int | None = None,
+        **options: Unpack[MatchOptions],
+    ) -> EnqueuedTask:
+        """Call `Recorder.assert_enqueued`."""
+        return self.enqueued_tasks.assert_enqueued(task, args, kwargs, count=count, **options)
+
+    def assert_not_enqueued(
+        self,
+        task: Task[..., Any] | None = None,
+        args: Sequence[object] | None = None,
+        kwargs: Mapping[str, object] | None = None,
+        **options: Unpack[MatchOptions],
+    ) -> None:
+        """Call `Recorder.assert_not_enqueued`."""
+        self.enqueued_tasks.assert_not_enqueued(task, args, kwargs, **options)

@@ -173,7 +173,7 @@ class QlessBackend(BaseTaskBackend):
             klass=task.module_path,
             data=encode(record.to_data()),
             when=run_after,
-            options=PutOptions(priority=task.priority, retries=self.retries),
+            options=PutOptions(priority=task.priority or None, retries=self.retries),
             txid=current_txid(),
         )
 

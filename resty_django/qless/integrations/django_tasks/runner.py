@@ -41,11 +41,11 @@ class DjangoTask(Runnable):
         self.parameter_names = [parameter.name for parameter in parameters]
 
     @property
-    def perform(self) -> Callable[[Job], object]:
+    def perform(self) -> Callable[[Job], object]:  # type: ignore[override]
         return self._aperform if iscoroutinefunction(self.task.func) else self._perform
 
     @property
-    def result_ttl(self) -> float | None:
+    def result_ttl(self) -> float | None:  # type: ignore[override]
         return conf.qless.result_ttl
 
     def _perform(self, job: Job) -> dict[str, object]:

@@ -13,7 +13,7 @@ import pytest
 
 import resty_django
 from resty_django.qless import Client, Job, MethodMissing, MethodType, NotAllowed
-from resty_django.qless.job_classes import allowed, find, function_of
+from resty_django.qless.job_classes import Runnable, allowed, find, function_of
 from tests.integration.qless.conftest import Invoke, change_settings
 
 from . import sample_jobs
@@ -52,6 +52,18 @@ class Task:
 
 def job_of(klass: str, queue: str = "q", data: Any = 4) -> Job:
     return Job.build(Client("redis://127.0.0.1:1"), klass, queue=queue, data=data)
+
+
+def test_a_runnable_may_set_what_workers_use() -> None:
+    class Own(Runnable):
+        def __init__(self) -> None:
+            self.perform = lambda job: job.data
+            self.middleware = [str]
+            self.result_ttl = 5.0
+
+    own = Own()
+    assert function_of(own, "q")(job_of("K")) == 4
+    assert (own.middleware, own.result_ttl) == ([str], 5.0)
 
 
 @pytest.mark.parametrize(

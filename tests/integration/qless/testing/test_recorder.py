@@ -137,6 +137,23 @@ class OrderTests(QlessTestMixin, TestCase):
         assert_not_enqueued()
 
 
+def test_methods_of_the_mixin_can_be_extended() -> None:
+    class Extended(QlessTestMixin, unittest.TestCase):
+        def assert_enqueued(self, *args: Any, **options: Any) -> Any:
+            return super().assert_enqueued(*args, queue="mail", **options)
+
+        def test(self) -> None:
+            send_invoice.delay(7)
+            self.assert_enqueued(send_invoice)
+            rename.delay("a", "b")
+            with pytest.raises(AssertionError):
+                self.assert_enqueued(rename)
+
+    outcome = unittest.TestResult()
+    Extended("test").run(outcome)
+    assert (outcome.testsRun, outcome.errors, outcome.failures) == (1, [], [])
+
+
 def test_mixin_works_with_unittest() -> None:
     class Plain(QlessTestMixin, unittest.TestCase):
         def test(self) -> None:
