@@ -26,7 +26,7 @@ from ...worker.running_job import Inbox, RunningJob
 log = logger("resty_django.qless.integrations.celery")
 
 EARLY_SECONDS: Final = 2.0
-"""Seconds for which the notification that an unknown job was taken is kept: the reply to its pop may still arrive."""
+"""Time for which the notification that an unknown job was taken is kept: the reply to its pop may still arrive."""
 
 
 class CeleryDispatcher(Pool):

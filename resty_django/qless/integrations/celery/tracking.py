@@ -54,7 +54,7 @@ FAR_SECONDS: Final = 10 * 365 * 86_400.0
 MAX_CELERY_RETRIES: Final = 1_000_000
 """Retries of such a job: each Celery retry uses up one."""
 REPORT_SECONDS: Final = 20.0
-"""Seconds for which the report of a task's end is repeated while the job queue's server does not answer."""
+"""Time for which the report of a task's end is repeated while the job queue's server does not answer."""
 BEGUN, SENT_TO_CELERY = "begun by Celery", "sent to Celery"
 """Entries of the job's history."""
 WATCHED: Final = "celery-sent"
@@ -117,7 +117,7 @@ class CelerySend(Runnable):
         """Send the task. If it was sent before, the lock of the job has expired: its process is gone."""
         events = _since_put(job.raw_queue_history)
         if BEGUN in events and not self.task.acks_late:
-            raise CeleryLost
+            raise CeleryLost(LOST_MESSAGE)
         if BEGUN not in events and SENT_TO_CELERY not in events:
             data = loaded(job)
             _publish(job.client, self.task, job.jid, data["args"], data["kwargs"], data["options"], job.txid)
@@ -128,11 +128,11 @@ class CelerySend(Runnable):
 class CeleryLost(QlessError):
     """The Celery process that ran the task is gone and has not reported the task's end."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "The Celery process that ran the task is gone without a report: it exceeded its time limit, was killed, or "
-            "its machine failed. If the task is delivered again, its job restarts as well."
-        )
+
+LOST_MESSAGE: Final = (
+    "The Celery process that ran the task is gone without a report: it exceeded its time limit, was killed, or its "
+    "machine failed. If the task is delivered again, its job restarts as well."
+)
 
 
 def _publish(
@@ -163,7 +163,7 @@ def on_prerun(task: RegisteredTask, task_id: str, **kwargs: object) -> None:
         return
     client = own_client()
     thread = threading.get_ident()
-    for unended in [jid for jid, task in running_tasks.items() if task.running.thread == thread]:
+    for unended in [jid for jid, taken in running_tasks.items() if taken.running.thread == thread]:
         running_tasks.pop(unended).lease.close()  # Celery has not reported its end
     record = _take(client, task_id, revive=True)
     if record is None:
@@ -274,7 +274,7 @@ def _take(client: Client, jid: str, *, revive: bool = False) -> JobRecord | None
 GRACE_SECONDS: Final = 5.0
 """Time after the expiry of a lock or a task for another process to report it."""
 SWEEP_SECONDS: Final = 15.0
-"""Seconds between two searches for jobs whose process is gone."""
+"""Interval of the searches for jobs whose process is gone."""
 
 
 def fail_job(client: Client, jid: str, group: str, message: str) -> None:
@@ -409,7 +409,7 @@ def fail_abandoned(client: Client) -> int:
                 is_redelivered = _since_put(record.history).get(BEGUN, {}).get("late")  # after two hours at the latest
                 until = record.expires + (7200 if is_redelivered else GRACE_SECONDS)
                 if until <= now:
-                    fail_job(client, jid, f"celery-{CeleryLost.__name__}", str(CeleryLost()))
+                    fail_job(client, jid, f"celery-{CeleryLost.__name__}", LOST_MESSAGE)
                 else:
                     watch(client, jid, until)
             elif record.state == "scheduled" and BEGUN not in _since_put(record.history):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import signal
 import time
@@ -253,8 +254,9 @@ def test_a_worker_does_not_send_a_lost_task_a_second_time(client: Client, monkey
     jid = sent_job(client, "task")
     in_a_worker(jid, tracking.on_prerun)
     tracking.running_tasks.pop(jid).lease.close()
-    with pytest.raises(tracking.CeleryLost):
+    with pytest.raises(tracking.CeleryLost) as lost:
         performer.perform(client.jobs.get(jid))  # type: ignore[arg-type]
+    assert str(pickle.loads(pickle.dumps(lost.value))) == str(lost.value)  # noqa: S301 (from this process)
     assert not published
     # a person lets it run again
     job_of(client, jid).move("default")
