@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from .clients.client import Client
 from .clients.figures import KEPT_SPANS, TimeSpan, completed_by_queue
@@ -12,6 +13,9 @@ from .clients.queue import PAUSE_REASON, PAUSED_BY, PAUSED_SINCE
 from .clients.replies import QueueCounts, QueueStats, WorkerCounts, WorkerLife
 from .clients.serialization import read, read_latency, text
 from .clients.transport import batches, checked
+
+MAX_QUEUES_PER_CALL: Final = 50
+"""Queues whose figures one round trip requests; more would block the server for too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +149,7 @@ def job_queue_facts(client: Client, *, of_today: bool = False, detailed: int | N
 
 def _latencies(client: Client, names: Sequence[str]) -> dict[str, float]:
     """Return the age of the oldest runnable job in seconds, by queue, for the queues that have one."""
-    replies = client.call_many([("latency", *chunk) for chunk in _chunks(names)]) if names else []
+    replies = client.call_many([("latency", *batch) for batch in batches(names, MAX_QUEUES_PER_CALL)]) if names else []
     ages = [read_latency(age) for reply in replies for age in checked(reply)]
     return {name: age for name, age in zip(names, ages, strict=True) if age is not None}
 
@@ -171,10 +175,6 @@ def _stats_of_today(client: Client, names: Sequence[str]) -> dict[str, QueueStat
     now = client.clock()
     return {
         name: read(checked(reply), QueueStats)
-        for chunk in _chunks(names)
-        for name, reply in zip(chunk, client.call_many([("stats", name, now) for name in chunk]), strict=True)
+        for batch in batches(names, MAX_QUEUES_PER_CALL)
+        for name, reply in zip(batch, client.call_many([("stats", name, now) for name in batch]), strict=True)
     }
-
-
-def _chunks(names: Sequence[str]) -> list[Sequence[str]]:
-    return batches(names, 50)  # more queues in one round trip would block the server for too long

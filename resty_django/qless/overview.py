@@ -55,7 +55,7 @@ def panel() -> Tile:
     late, time = conf.qless.max_pause, client.clock()
     pauses = [
         f"{queue.name}: {pause_text(queue.pause, queue.counts.waiting, queue.latency)}"
-        for queue in paused
+        for queue in paused[:3]
         if queue.pause
     ]
     failures = "resty_qless_failuregroup_changelist"
@@ -72,7 +72,7 @@ def panel() -> Tile:
                 now.latency,
                 "seconds",
                 level="warning" if any(queue.is_paused_longer_than(late, time) for queue in paused) else "ok",
-                note="; ".join(pauses[:3]) + ("; …" if len(pauses) > 3 else ""),
+                note="; ".join(pauses) + ("; …" if len(paused) > 3 else ""),
             ),
             Figure("per_minute", _("Completed per minute"), sum(queue.per_minute for queue in ranked), "per minute"),
         ],

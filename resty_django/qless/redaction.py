@@ -24,6 +24,8 @@ UNNAMED: Final = "[redacted: unknown class. Add its module to QLESS MODULES, or 
 MARKS: Final = (HIDDEN, UNNAMED)
 _POSITIONAL: Final = frozenset({"args", "arguments"})
 """Names of lists of positional arguments, in the data of tasks and of other programs."""
+_SEPARATORS: Final = re.compile(r"[\W_]")
+"""Characters that comparisons of names ignore."""
 
 
 def redacted(value: object) -> Any:
@@ -145,4 +147,4 @@ def _without(value: object, secret_words: tuple[str, ...], depth: int) -> object
 def _plain(name: object) -> str:
     """Return a name as comparisons see it: without case and separators."""
     text = str(name).casefold()
-    return re.sub(r"[\W_]", "", text) or text
+    return _SEPARATORS.sub("", text) or text

@@ -76,8 +76,12 @@ def read_marks(client: Client) -> dict[str, float]:
 
 
 def set_marks(client: Client, **marks: float) -> None:
-    """Write marks. They expire 30 days after the last pass."""
     command(client, "HSET", "archive", *(part for name, value in marks.items() for part in (name, repr(value))))
+
+
+def begin_pass(client: Client, now: float) -> None:
+    """Record the time of a pass. The marks expire 30 days after the last one."""
+    set_marks(client, at=now)
     command(client, "EXPIRE", "archive", 30 * 86_400)
 
 

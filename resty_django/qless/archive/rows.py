@@ -111,7 +111,7 @@ def _arguments(job: Job) -> tuple[str, str]:
 
 def _history(job: Job, state: str, finished: float) -> list[dict[str, Any]]:
     """Return the history without secrets; with an entry for a cancellation, for which the core has none."""
-    entries = [entry for entry in job.raw_queue_history if isinstance(entry, dict)]
+    entries = [*job.raw_queue_history]
     if len(entries) > MAX_HISTORY_ENTRIES:
         entries = [entries[0], *entries[1 - MAX_HISTORY_ENTRIES :]]
     if state == ArchivedJob.State.CANCELED:

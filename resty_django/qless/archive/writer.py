@@ -98,7 +98,7 @@ class ArchiveWriter:
 
     def _pass(self, outcome: Pass, again: bool) -> None:
         now, known = self.client.clock(), marks.read_marks(self.client)
-        marks.set_marks(self.client, at=now)
+        marks.begin_pass(self.client, now)
         if not self._canceled(outcome):
             return
         sweeps = again or now - known.get("swept", 0.0) > SWEEP_SECONDS
