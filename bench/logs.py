@@ -24,7 +24,7 @@ from _table import Options, Row, Samples, compare, less, main
 
 from resty_django.logs import SocketHandler
 
-TEXT = "order %d of customer %d was paid, total 119.00 EUR"
+TEXT = "order %d of customer %d was paid by card, total 119.00 EUR"
 FLOOR = "format only"
 STUCK = 600_000
 """Milliseconds that a handler waits whose server does not read."""

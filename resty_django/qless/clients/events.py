@@ -43,7 +43,7 @@ class ChannelMessage(NamedTuple):
 
 
 POLL_SECONDS: Final = 0.25
-"""Seconds between two checks whether to stop, or to listen to other channels."""
+"""Interval of the checks whether to stop, or to listen to other channels."""
 
 
 class Events:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .job import Job
 
 PAUSE_SECONDS: Final = 1e10
-"""Seconds by which a pause puts off the next job: 317 years. So the core needs no state for pauses."""
+"""Time by which a pause puts off the next job: 317 years. So the core needs no state for pauses."""
 Read = TypeVar("Read")
 Assigned = TypeVar("Assigned")
 

@@ -32,9 +32,9 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
 QUEUE_STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "recurring")
 """The states that `QueueCounts` counts."""
 SILENT_SECONDS: Final = 30.0
-"""Seconds without a report after which a worker counts as silent. Workers report every 10 seconds."""
+"""Time without a report after which a worker counts as silent. Workers report every 10 seconds."""
 GONE_SECONDS: Final = 120.0
-"""Seconds without a report after which a worker counts as gone. The core drops it after 600."""
+"""Time without a report after which a worker counts as gone. The core drops it after 600 seconds."""
 
 
 class WorkerCounts(msgspec.Struct, frozen=True, kw_only=True):
