@@ -51,7 +51,7 @@ async def test_put_many_takes_dicts_and_specs(client: Client, invoke: Invoke) ->
     assert (three.priority, three.original_retries, three.state) == (2, 1, "depends")
 
 
-async def test_a_delay_of_none_is_no_delay_and_others_are_checked(client: Client, invoke: Invoke) -> None:
+async def test_an_unset_delay_is_zero_and_wrong_values_are_refused(client: Client, invoke: Invoke) -> None:
     queue = client.queues["q"]
     jids = [await invoke(queue.put, "K", delay=None), *await invoke(queue.put_many, [{"klass": "K", "delay": None}])]
     assert [job_of(client, jid).state for jid in jids] == ["waiting", "waiting"]
