@@ -32,7 +32,7 @@ class Outage(NamedTuple):
 class CircuitBreaker(ABC):
     """The state of one store in this process.
 
-    `down`: whether its last call failed. `calls`: the number of calls made without it since then. In the
+    `down`: whether its last call failed. `calls`: the number of calls made without it since the outage began. In the
     methods, `reading` is whether the call of the store only reads.
     """
 
@@ -72,7 +72,8 @@ class CircuitBreaker(ABC):
         with _lock:
             now = time.monotonic()
             if not reading:
-                self._read_only_until = now + 10.0  # seconds in which a read does not end it: a replica answers reads
+                # Within 10 seconds of a failed write, a read does not end the outage: a replica answers reads, too.
+                self._read_only_until = now + 10.0
             self._error = str(error)
             self.retry_at = now + BYPASS_SECONDS
             if self.down:

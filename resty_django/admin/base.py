@@ -12,8 +12,8 @@
             return self.page(request, "cache.html", {"title": cache.name})
 
 `viewer_page` and `object_page` allow only GET and HEAD, and only for users who may view. `page` renders a template,
-or answers an export of the page's tables. `operation_view` is the only view that changes something: a POST with CSRF
-protection, the operation's own permission, and an entry in the history.
+or answers an export of the page's tables. Only `operation_view` and, for many objects, `bulk_view` in bulk.py change
+something. They need a POST with CSRF protection and the operation's own permission, and write the history.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Placeholder for admin classes that are imported with the first request: a start takes 0.3 s less of 1.1 s.
+"""Placeholder for admin classes that are imported with the first request. It shortens a start of 1.1 s by 0.3 s.
 
 admin.site.register(Cache, DeferredAdmin, full_class="resty_django.cache.admin.caches.CacheAdmin", pages=(...))
 """

@@ -339,7 +339,7 @@ def table(
     - `export`: the name under which all of `rows` can be exported, or the sheet to export.
     """
     if order is None:
-        order = SortOrder() if sorts == () else order_of(request, columns)
+        order = order_of(request, columns) if sorts is None or sorts else SortOrder()
     page_rows = all_rows = list(rows)
     if position is None:
         all_rows = sort(all_rows, order)

@@ -19,7 +19,7 @@ from resty_django.text import logger, printable
 log = logger("resty_django.admin")
 
 MAX_MESSAGE_CHARS: Final = 2000
-"""Length of an entry in characters."""
+"""Maximum length of an entry."""
 
 
 def add_entries(user: object, rows: Sequence[models.Model], text: str, flag: int | None = None) -> str:

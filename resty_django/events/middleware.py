@@ -24,7 +24,7 @@ log = logger("resty_django.events")
 
 
 class PollMiddleware:
-    """Polls before the view. An outage of the store is logged and pauses polling, but fails no request."""
+    """Polls before the view. An outage of the store is logged and pauses polling; requests are answered as usual."""
 
     sync_capable = True
     async_capable = True
@@ -69,4 +69,4 @@ class PollMiddleware:
         if not self._down:
             log.error("Requests do not receive events until the store is back: %s", error)
         self._down = True
-        self.closed_until = time.monotonic() + 1.0  # seconds, before a store that failed is polled again
+        self.closed_until = time.monotonic() + 1.0  # seconds until the store is polled again

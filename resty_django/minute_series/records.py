@@ -23,7 +23,7 @@ Counts: TypeAlias = tuple[float, ...]
 """Counters, in an order defined by the owner of the series."""
 
 _PERIODS: Final = {"minutes": (60, MINUTES), "hours": (3600, HOURS)}
-"""The length in seconds and the number of the periods that a record has."""
+"""For each kind of period: its length in seconds, and how many of them are kept."""
 
 C = TypeVar("C", bound=Iterable[float])
 """A type of counts with names: iterable, and created with its counts as positional arguments."""
@@ -67,17 +67,17 @@ class CountHistory(Generic[C]):
 
     @cached_property
     def hour(self) -> C:
-        """The sums of the minutes."""
+        """The sums of the last `MINUTES` minutes."""
         return self.last(MINUTES)
 
     @cached_property
     def days(self) -> C:
-        """The sums of the hours."""
-        return summed((span.counts for span in self.hours), self.zero)
+        """The sums of the last `HOURS` hours."""
+        return summed((period.counts for period in self.hours), self.zero)
 
     def last(self, minutes: int) -> C:
         """Return the sums of the last minutes."""
-        return summed((span.counts for span in self.minutes[-minutes:]), self.zero)
+        return summed((period.counts for period in self.minutes[-minutes:]), self.zero)
 
     @property
     def _width(self) -> int:
@@ -115,7 +115,7 @@ def total(stored: object, width: int) -> Counts:
 def _rows_with(stored: object, name: str, counts: Counts, now: float) -> list[list[float]]:
     seconds, most = _PERIODS[name]
     number, none = int(now // seconds), (0,) * len(counts)
-    # Spans of the future come from machines whose clocks are ahead.
+    # Periods in the future come from machines whose clocks are ahead.
     rows = {at: row for at, row in _rows(stored, name, len(counts)).items() if abs(at - number) < most}
     rows[number] = tuple(map(add, rows.get(number, none), counts))
     return [[at, *row] for at, row in sorted(rows.items())]

@@ -97,6 +97,15 @@ def test_rows_are_sorted_numbers_first() -> None:
     assert [row.values["x"] for row in sort(rows, SortOrder("x", descending=True))] == ["b", "A", 2, 1.5, None, ""]
 
 
+@pytest.mark.parametrize(
+    ("sorts", "names"), [(None, ["a", "b"]), (("name",), ["a", "b"]), ((), ["b", "a"]), ([], ["b", "a"])]
+)
+def test_the_url_does_not_sort_a_table_without_columns_that_sort(sorts: Any, names: list[str]) -> None:
+    rows = [Row({}, {"name": name}) for name in "ba"]
+    shown = table(RequestFactory().get("/?o=name"), COLUMNS, rows, caption="", empty="", sorts=sorts)
+    assert [row.values["name"] for row, _ in shown.rows] == names
+
+
 def test_a_table_can_be_sorted_only_by_what_the_caller_says() -> None:
     request = RequestFactory().get("/?o=name")
     heads = table(

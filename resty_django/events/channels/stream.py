@@ -108,7 +108,7 @@ class StreamChannel(Channel):
         return StreamEntry(self.key, FIELD, record, self._keep)
 
     def _must_check(self) -> bool:
-        """Return True once in 5 seconds, to notice a stream that restarted below the position."""
+        """Return True once in 5 seconds: the stream may have been created again, and end before the position."""
         now = time.monotonic()
         if now < self.check_at:
             return False
@@ -150,6 +150,6 @@ def _parts(number: bytes) -> tuple[int, int]:
 def _patience(client: Any, seconds: float) -> float:
     """Return how many seconds the server may block without exceeding the client's timeout."""
     timeout = client.get_connection_kwargs().get("socket_timeout")
-    return (
-        seconds if timeout is None else min(seconds, timeout - 0.2)
-    )  # the server checks its clock ten times per second
+    if timeout is None:
+        return seconds
+    return min(seconds, timeout - 0.2)  # the reply may be late: the server checks its clock ten times per second

@@ -34,7 +34,7 @@ from .forms import DeleteRuleForm, IdRuleForm, IssueForm, SampleForm, timezones
 from .statistics import CounterStatistics
 
 MAX_DELETED_COUNTERS = 20
-"""The number of counters that the page lists which deletes a rule."""
+"""Maximum number of counters that the page for deleting a rule lists."""
 
 
 class ResetFilter(admin.SimpleListFilter):
@@ -257,7 +257,7 @@ def look(form: ModelForm[IdRule], sample: SampleForm) -> Preview:
     errors = {name: list(messages) for name, messages in form.errors.items() if name != "confirm_risks"}
     labels = {name: str(form.fields[name].label) if name in form.fields else "" for name in errors}
     lines = [f"{labels[name]}: {text}".removeprefix(": ") for name in errors for text in errors[name]]
-    if set(errors) <= {"name", "description", "max_names", "seen_version"}:
+    if set(errors) <= {"name", "description", "max_names", "seen_version"}:  # fields that do not change the IDs
         panel = preview(rule, **sample.given())
         return replace(panel, warnings=[*lines, *panel.warnings])
     plain = preview(rule, count=1) if set(errors) == {"source"} else Preview()

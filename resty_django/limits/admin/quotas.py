@@ -41,7 +41,7 @@ BY_QUOTA: Final = ("quota", "key", "starts_at")
 class ReasonForm(forms.Form):
     """The reason of an action on a row, for its log entry. Raise `Refused` if the row's period has ended."""
 
-    reason = forms.CharField(label=gettext_lazy("Reason"), max_length=MAX_SHOWN_CHARACTERS)
+    reason = forms.CharField(label=gettext_lazy("Reason"), max_length=200)
 
     def __init__(self, data: Any, row: QuotaUsage | None) -> None:
         if row is not None:

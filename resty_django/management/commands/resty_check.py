@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from resty_django import health
 from resty_django.text import one_line
 
+EXIT_WARNING: Final = 1
 EXIT_ERROR: Final = 2
 
 
@@ -49,7 +50,8 @@ class Command(BaseCommand):
         else:
             self._table(findings)
         if errors or (warnings and options["fail_on"] == "warning"):
-            raise CommandError(f"{errors} in error, {warnings} with a warning.", returncode=EXIT_ERROR if errors else 1)
+            exit_code = EXIT_ERROR if errors else EXIT_WARNING
+            raise CommandError(f"{errors} in error, {warnings} with a warning.", returncode=exit_code)
 
     def _table(self, findings: list[tuple[str, health.Finding]]) -> None:
         paint = {"ok": self.style.SUCCESS, "warning": self.style.WARNING, "error": self.style.ERROR}

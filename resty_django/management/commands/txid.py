@@ -53,7 +53,8 @@ class Command(BaseCommand):
     def _batch(self, values: list[str]) -> None:
         if len(values) != 1 or not values[0].isdecimal():
             raise CommandError("txid batch needs one whole number, the count of IDs.")
-        remaining, max_lines = int(values[0]), 1000  # written at a time
+        remaining = int(values[0])
+        max_lines = 1000  # written at a time
         while remaining > 0:
             self._print(txid() for _ in range(min(remaining, max_lines)))
             remaining -= max_lines

@@ -36,8 +36,9 @@ log = logger("resty_django.shdict")
 
 TABLES: Final = (b"items", b"order", b"due", b"parts", b"meta", b"journal")
 OPEN_SECONDS: Final = 10.0
-"""Seconds to wait for a fork, or for another thread that opens or closes the environment."""
+"""Maximum seconds to wait for a fork, or for another thread that opens or closes the environment."""
 MAX_TRIES: Final = 1000
+"""Maximum number of attempts to run a transaction."""
 FILE_CHECK_SECONDS: Final = 1.0
 """Seconds between checks, during writes, whether the files still exist."""
 
@@ -55,7 +56,7 @@ def make(data: Path, size: int) -> None:
 
     Raise `OSError` if there is no space.
     """
-    # LMDB's lock file has 64 bytes for each reader. Twelve bytes of the file that counts flushes are used.
+    # Both are allocated in advance: LMDB's lock file, with 64 bytes for each reader, and the shared numbers.
     for ending, length in ((files.LOCKS, 128 * 1024), (files.FLUSHES, 4096)):
         fd = os.open(files.sibling(data, ending), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -185,7 +186,7 @@ class Environment:
     def _check_files(self) -> None:
         """Close files that were deleted or replaced, because other processes use the new ones.
 
-        Called before a write, once per `FILE_CHECK_SECONDS` seconds. The next transaction opens the current files.
+        Called before a write, at most once in `FILE_CHECK_SECONDS`. The next transaction opens the current files.
         """
         self._check_files_at = time.monotonic() + FILE_CHECK_SECONDS
         dict_file = self._dict_file
@@ -252,7 +253,7 @@ class Environment:
                 self._open()
                 return tries + 1
             if any(word in str(error) for word in ("closed", "another environment", "MDB_BAD_RSLOT")):
-                return tries + 1  # another thread has closed it, or has done so for a fork
+                return tries + 1  # another thread has closed it, perhaps for a fork
             if isinstance(error, lmdb.MapFullError | lmdb.ReadersFullError):
                 with contextlib.suppress(lmdb.Error):
                     env.reader_check()

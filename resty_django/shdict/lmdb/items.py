@@ -145,8 +145,8 @@ class ItemStore(Environment):
     def _mend(self, error: NoSpace | StoreError, tries: int, name: bytes, safe: bool, caller: str = "") -> int:
         """Recover from an error of a write transaction and return the number of tries so far, or raise.
 
-        `name`: the item to be spared. `safe`: items that have not expired must not be evicted. `caller`: the call whose
-        function of the site has run in the transaction, if any. Raise `RuntimeError` if it has closed the memory.
+        `name`: the item to be spared. `safe`: items that have not expired must not be evicted. `caller`: the
+        method whose argument is a function that ran in the transaction. Raise `RuntimeError` if it closed the memory.
         """
         if caller and "closed" in str(error):  # only this thread can have closed it
             raise RuntimeError(f"The function of {caller} of {self.name!r} forked or closed it.") from error
@@ -309,11 +309,12 @@ class ItemStore(Environment):
     # --- recency ---
 
     def _note(self, name: bytes) -> None:
+        """Note a read item, unless 1024 are noted, so that a later write moves it."""
         if len(self._touched) < 1024:
             self._touched[name] = None
 
     def _move_touched(self, txn: Txn) -> None:
-        """Move some of the items that this process has read to the end of `order`."""
+        """Move up to four of the items that this process has read to the end of `order`."""
         now = int(self._clock() * 1000)
         for _ in range(min(4, len(self._touched))):
             try:

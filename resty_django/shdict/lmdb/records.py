@@ -55,7 +55,7 @@ LIST_ENDS: Final = struct.Struct("<QQQ")
 """The fields of `ListEnds`."""
 
 front_of: Final = struct.Struct("<q4xBBI").unpack_from
-"""Return what readers need of a record: expiry, kind, form, generation."""
+"""Return the fields of a record that readers need: expiry, kind, form, generation."""
 seq_of: Final = struct.Struct("<18xQ").unpack_from
 counter_of: Final = struct.Struct("<q4xHI16xq").unpack
 """Return the fields of an integer's record: expiry, kind (plus 256 times the form), generation, the number."""

@@ -109,7 +109,7 @@ def test_entries_for_lmdb_are_refused(shared: RedisDict) -> None:
         lambda: shared.flush_all(b"record"),
     ]
     for call in calls:
-        with pytest.raises(TypeError, match="cannot append b'record'. Pass a StreamEntry"):
+        with pytest.raises(TypeError, match=r"cannot append b'record'\. Pass a StreamEntry"):
             call()
     assert shared.get("k") == 1
 

@@ -65,7 +65,7 @@ class JobList:
         self.first_jobs = first_jobs if first_jobs and first_jobs.most else None
         """The first jobs in a better order than the whole list's, if there is one."""
         self.order_columns = [
-            order.column for order in (self.order, self.first_jobs and self.first_jobs.order) if order
+            order.column for order in (self.order, self.first_jobs and self.first_jobs.order) if order and order.column
         ]
         """The columns by which the server keeps the list in order."""
         self.total = self._source.total
@@ -139,15 +139,15 @@ class JobList:
             jids = self.jids(start, PAGE_SIZE)
             return JidChunk(jids, str(start + PAGE_SIZE) if len(jids) == PAGE_SIZE else "", len(jids))
         state = {"stalled": "running"}.get(self.job_filter.state, self.job_filter.state)
+        is_core_cursor = re.fullmatch(r"\d{1,9}:\d{1,15}", cursor, re.ASCII)
+        core_cursor = cursor if is_core_cursor else ""  # another search began with the index, which was turned off
         search = self.client.jobs.search(
             state=state or None,
             klass=self.job_filter.klass or None,
             queue=self.job_filter.queue or None,
             count=PAGE_SIZE,
             scan=MAX_SCANNED // 2,
-            cursor=cursor
-            if re.fullmatch(r"\d{1,9}:\d{1,15}", cursor, re.ASCII)
-            else "",  # another one, if the index was turned off
+            cursor=core_cursor,
         )
         bounded = bool(self.job_filter.klass or self.job_filter.queue)
         examined = MAX_SCANNED // 2 if bounded and len(search.jobs) < PAGE_SIZE else len(search.jobs)

@@ -143,7 +143,7 @@ def table_of_jobs(
     Values that all rows have in common stand above it, with links, and columns without content are left out. `order`,
     `options`: see `tables.table`.
     """
-    kept = (order or order_of(request, COLUMNS)).key
+    kept = (order_of(request, COLUMNS) if order is None else order).key
     jobs = [row.values for row in rows if row.values]
     first: Mapping[str, Any] = jobs[0] if len(jobs) > 1 else {"arguments": {}, "group": "", "queue": "", "tags": ()}
     common = {pair: cell for pair, cell in first["arguments"].items() if all(pair in job["arguments"] for job in jobs)}

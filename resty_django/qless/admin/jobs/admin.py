@@ -148,9 +148,7 @@ class JobAdmin(JobsAdmin[JobRow]):
             search=search,
             notes=notes(job_list.lookup, () if job_filter.inside else job_filter.terms, job_filter.state),
             hints=hints,
-            operations=self.offered(request),
-            select_all=table.pager.total if job_list.countable else None,
-            bulk=f"bulk/?{request.GET.urlencode()}",
+            **self.bulk_context(request, table.pager.total if job_list.countable else None),
             shortcuts=[
                 (formatting.list_url("job", tracked="1"), _("Tracked")),
                 *([(f"{formatting.list_url('job')}start/", _("New job"))] if self.may(request, "start_job") else []),

@@ -163,10 +163,10 @@ def _step(span: _Span, now: float) -> JobStep:
 
 def _text_of(span: _Span) -> SafeString | str:
     """Return the text of an entry, with links."""
+    if span.what == "put":
+        return _put_text(span)
     what, worker, group = span.what, str(span.entry.get("worker") or ""), str(span.entry.get("group") or "")
     worker_link, group_link = formatting.link("worker", worker), formatting.link("failuregroup", group)
-    if what == "put":
-        return _put_text(span)
     if what == "popped" and worker:
         template = _("Popped by {worker}") if span.run == 1 else _("Popped by {worker}, run {run}")
         return format_html(template, worker=worker_link, run=span.run)

@@ -60,7 +60,7 @@ MAX_CHARTS: Final = 100
 
 
 class QueueAdmin(JobsAdmin[Queue]):
-    """The overview of queues and their pages. Reading them takes the permission `resty_qless.view_job`."""
+    """The overview of queues and their pages. Users need the permission `resty_qless.view_job`."""
 
     operations = OPERATIONS_ON_QUEUES
 

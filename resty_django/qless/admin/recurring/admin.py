@@ -33,9 +33,9 @@ from .operations import EDIT, OPERATIONS_ON_RECURRING, RecurringTarget, edit_for
 from .table import CronTask, cron_tasks, declared_by_text, jobs_of, queue_jids, recurring_table, results, spawned_jids
 
 NEXT_TIMES: Final = 5
-"""Number of next times on the page of a recurring job."""
+"""Number of coming times that the page of a recurring job lists."""
 LATEST_JOBS: Final = 20
-"""Number of latest jobs whose state the page shows."""
+"""Maximum number of its latest jobs whose state the page shows."""
 
 
 class RecurringContext(TypedDict):

@@ -54,7 +54,7 @@ COLUMNS: Final = (
     Column("tags", gettext_lazy("Tags"), sorts=False),
 )
 JOBS_PER_ROW: Final = 3
-"""Number of latest jobs whose state a row shows."""
+"""Maximum number of latest jobs whose state a row shows."""
 
 
 @dataclass(frozen=True, slots=True)

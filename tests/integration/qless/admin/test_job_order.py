@@ -12,7 +12,7 @@ from resty_django.admin.tables import MAX_SORTED, PAGE_SIZE
 from resty_django.qless import Client
 from resty_django.qless.admin.job_lists import merged as job_merge
 from tests.integration.html_pages import sound
-from tests.integration.qless.admin.tools import failed, fill, jids, path, text_of
+from tests.integration.qless.admin.tools import failed, fill, jids, path, plain, text_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 
@@ -128,6 +128,7 @@ def test_a_long_list_of_a_queue_can_be_reversed_but_not_sorted(admin_client: Bro
     text = text_of(admin_client, f"{url}&o=klass")
     assert jids(text) == first[:PAGE_SIZE]
     assert "cannot be sorted by this column" in order(text)
+    assert "Class: shop.jobs.Send" in plain(text)  # above the table, since it is the same in all rows
     assert jids(text_of(admin_client, f"{url}&o=nonsense")) == first[:PAGE_SIZE]
     assert text.count('name="pick"') == PAGE_SIZE
     jobs_site.bulk_cancel(first[MAX_SORTED:])
