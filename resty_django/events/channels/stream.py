@@ -149,7 +149,7 @@ def _parts(number: bytes) -> tuple[int, int]:
 
 def _patience(client: Any, seconds: float) -> float:
     """Return how many seconds the server may block without exceeding the client's timeout."""
-    timeout = client.get_connection_kwargs().get("socket_timeout")
+    timeout: float | None = client.get_connection_kwargs().get("socket_timeout")
     if timeout is None:
         return seconds
     return min(seconds, timeout - 0.2)  # the reply may be late: the server checks its clock ten times per second
