@@ -103,9 +103,17 @@ def _converted_duration(value: object, path: tuple[str, ...]) -> tuple[object, l
         return None, [Problem("value", path, f"{key_text(path)} is not valid. {str(error).rstrip('.')}.")]
 
 
-def section(cls: type[Any], *, needs: Needs | None = None) -> Any:
-    """Return a field with a nested section and its defaults. `needs`: its requirements once a site sets it."""
-    return dataclasses.field(default_factory=cls, metadata={"needs": lambda value: needs})
+def section(
+    cls: type[Any],
+    *,
+    needs: Needs | None = None,
+    convert: Callable[[object, tuple[str, ...]], tuple[object, list[Problem]]] | None = None,
+) -> Any:
+    """Return a field with a nested section and its defaults.
+
+    `needs`: its requirements once a site sets it. `convert`: returns the dict for a short form of it.
+    """
+    return dataclasses.field(default_factory=cls, metadata={"needs": lambda value: needs, "convert": convert})
 
 
 def at_least(low: float) -> Callable[[Any], str | None]:

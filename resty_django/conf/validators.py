@@ -19,6 +19,10 @@ def known_database(alias: str) -> str | None:
     return _known(alias, "database", "DATABASES", settings.DATABASES)
 
 
+def known_databases(aliases: tuple[str, ...]) -> str | None:
+    return next(filter(None, map(known_database, aliases)), None) if aliases else "must name a database"
+
+
 def known_cache(alias: str) -> str | None:
     return _known(alias, "cache", "CACHES", settings.CACHES)
 

@@ -1,5 +1,5 @@
-"""Models of the job queue: the archive of finished jobs, and unmanaged models for Django's permissions and admin, since
-jobs are in Redis."""
+"""Models of the job queue: the archive of finished jobs, the outbox, and unmanaged models for Django's permissions and
+admin, since jobs are in Redis."""
 
 from __future__ import annotations
 
@@ -161,6 +161,55 @@ class ArchivedJob(models.Model):
     def name(self) -> str:
         """The jid."""
         return name_of(self.key)
+
+
+class OutboxEntry(models.Model):
+    """The commands of one call that enqueues jobs, written in the caller's transaction: see `qless.outbox`.
+
+    - `key`: names the entry to the core, which carries out each of its commands once.
+    - `jid`: the token of the first job. `ids`: all jobs and groups, `depends`: what they wait for outside of the entry;
+      each followed by a line break.
+    - `transaction`: the key of the first entry of the transaction. None: written outside of one.
+    - `commands`: a JSON list.
+    - `waiting_since`: when it was enqueued; after a redelivery, when it had been delivered.
+    - `due_at`: when its next step is due: its delivery by any process, or its deletion.
+    - `claim`: the process that delivers it.
+
+    Times are UTC.
+    """
+
+    class State(models.TextChoices):
+        WAITING = "waiting", _("waiting")
+        REFUSED = "refused", _("refused")
+        DELIVERED = "delivered", _("delivered")
+        DISCARDED = "discarded", _("discarded")
+
+    key = models.CharField(max_length=32)
+    jid = ExactCharField(_("jid"), max_length=255, db_index=True)
+    klass = ExactCharField(_("class"), max_length=255)
+    queue = ExactCharField(_("queue"), max_length=255)
+    jobs = models.PositiveIntegerField(_("jobs"))
+    ids = models.TextField()
+    depends = models.TextField(blank=True)
+    transaction = models.CharField(max_length=32, null=True, db_index=True)  # noqa: DJ001 (None: not in the index)
+    commands = models.TextField()
+    state = models.CharField(_("state"), max_length=9, choices=State, default=State.WAITING)
+    waiting_since = models.DateTimeField(_("enqueued"))
+    due_at = models.DateTimeField(_("next step"))
+    delivered_at = models.DateTimeField(_("delivered"), null=True)
+    attempts = models.PositiveIntegerField(_("attempts"), default=0)
+    error = models.TextField(_("last error"), blank=True)
+    claim = models.CharField(max_length=16, blank=True)
+
+    class Meta:
+        verbose_name = _("outbox entry")
+        verbose_name_plural = _("outbox")
+        default_permissions = ()
+        indexes = (models.Index(fields=("state", "due_at"), name="resty_qless_outbox_due"),)
+
+    def __str__(self) -> str:
+        """Return the first jid, with unprintable characters escaped."""
+        return one_line(name_of(self.jid))
 
 
 def token(name: str) -> str:

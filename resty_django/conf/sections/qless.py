@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .. import validators
-from ..schema import above, at_least, between, duration, one_of, section, setting
+from ..schema import Problem, above, at_least, between, duration, one_of, section, setting
 
 POOLS = ("threads", "processes")
 """Where workers run sync jobs."""
@@ -58,6 +59,41 @@ class ArchiveSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxSettings:
+    """The outbox: tasks are enqueued by a row in the site's database.
+
+    True is short for all queues, and a list for its queues.
+
+    - `queues`: queues whose tasks use it ("*": all queues, the default of a dict; empty: none).
+    - `database`: databases that may contain rows, or one; the first one is the default of `using`.
+    - `keep`: time for which rows are kept after their delivery, and for which delivery is tried.
+    - `workers`: whether workers deliver rows; otherwise only `manage.py qless_outbox` does.
+    """
+
+    queues: tuple[str, ...] = setting((), check=validators.no_empty_texts)
+    database: tuple[str, ...] = setting(("default",), check=validators.known_databases)
+    keep: float = duration(604_800.0, check=at_least(60))
+    workers: bool = setting(True)
+
+    @property
+    def is_used(self) -> bool:
+        """Whether calls may use the outbox."""
+        return bool(self.queues)
+
+
+def _converted_outbox(value: object, path: tuple[str, ...]) -> tuple[object, list[Problem]]:
+    if value is None or isinstance(value, bool):
+        value = {"QUEUES": ["*"] if value else []}
+    elif isinstance(value, list | tuple | set | frozenset):
+        value = {"QUEUES": value}
+    elif isinstance(value, Mapping):
+        value = {"QUEUES": ["*"], **value}
+        if isinstance(value.get("DATABASE"), str):
+            value["DATABASE"] = [value["DATABASE"]]
+    return value, []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QlessSettings:
     """The job queue.
 
@@ -81,6 +117,7 @@ class QlessSettings:
     - `failed_warning`, `failed_window`: `resty_check` warns when this number of jobs of a group (0: never) failed
       within this number of seconds.
     - `archive`: the archive of finished jobs.
+    - `outbox`: the outbox for tasks that are enqueued in transactions.
     """
 
     alias: str = setting("default", check=validators.known_cache)
@@ -105,3 +142,4 @@ class QlessSettings:
     failed_window: float = setting(3600.0, check=above(0))
     failed_warning: int = setting(1, check=at_least(0))
     archive: ArchiveSettings = section(ArchiveSettings)
+    outbox: OutboxSettings = section(OutboxSettings, convert=_converted_outbox)

@@ -17,9 +17,10 @@ from django.utils.translation import gettext_lazy as _
 from resty_django.admin.base import ReadOnlyAdmin, shown_time
 from resty_django.admin.export import moment
 from resty_django.admin.formatting import date_time
+from resty_django.database.times import from_db
 from resty_django.text import one_line, printable
 
-from ..archive.rows import arguments_of, from_db, history_of, tags_of
+from ..archive.rows import arguments_of, history_of, tags_of
 from ..models import ArchivedJob
 from ..redaction import redacted_arguments
 from . import formatting

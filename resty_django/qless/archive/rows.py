@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
-from django.conf import settings
-
+from resty_django.database.times import to_db
 from resty_django.health import described
 from resty_django.text import logger
 
@@ -28,17 +27,6 @@ MAX_HISTORY_ENTRIES: Final = 100
 """Maximum number of entries of the history: the first one and the latest ones."""
 MAX_DETAIL_LENGTH: Final = 500
 """Maximum characters of each text in the history."""
-
-
-def to_db(timestamp: float) -> datetime:
-    """Return epoch seconds as the database stores them: UTC, without a time zone if the site has `USE_TZ = False`."""
-    moment = datetime.fromtimestamp(timestamp, UTC)
-    return moment if settings.USE_TZ else moment.replace(tzinfo=None)
-
-
-def from_db(moment: datetime) -> float:
-    """Return a time from the database as epoch seconds."""
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def row_of(job: Job, state: str, finished: float) -> ArchivedJob | None:

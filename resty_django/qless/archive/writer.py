@@ -17,6 +17,7 @@ from django.db import DataError, IntegrityError, connections, router, transactio
 from django.db.models import QuerySet
 
 from resty_django.conf import conf
+from resty_django.database.times import from_db, to_db
 from resty_django.health import described
 from resty_django.text import logger
 
@@ -29,7 +30,7 @@ from ..errors import QlessError
 from ..models import ArchivedJob, token
 from . import marks
 from .marks import CANCELED, COMPLETED, command, members
-from .rows import from_db, row_of, to_db
+from .rows import row_of
 
 log = logger("resty_django.qless.archive")
 

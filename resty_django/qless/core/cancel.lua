@@ -22,6 +22,7 @@ if command == 'cancel' then
       end
     end
   end
+  mark_once()
   local ended = {}
   local seen = tonumber((call('HGET', prefix .. 'archive', 'at')))
   local archived = seen and now - seen < 86400

@@ -70,6 +70,7 @@ if command == 'group.open' then
   elseif call('EXISTS', key, JOB .. group) > 0 then
     error('Group.Open(): Group ' .. group .. ' already exists')
   end
+  mark_once()
   call('HSET', key, unpack(fields))
   call('ZADD', prefix .. 'groups', now, group)
   call('ZADD', prefix .. 'open-groups', now, group)
@@ -83,7 +84,9 @@ if command == 'group.close' then
   local state = call('HGET', key, 'state')
   if not state then
     error('Group.Close(): Group ' .. group .. ' does not exist')
-  elseif state == 'open' then
+  end
+  mark_once()
+  if state == 'open' then
     call('ZREM', prefix .. 'open-groups', group)
     call('HSET', key, 'state', 'running')
     if ARGV[4] == 'incomplete' then

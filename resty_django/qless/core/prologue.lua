@@ -15,7 +15,7 @@ cancel priority depends log get multiget jobs search result track tag failed unf
 failures.between queues length pause unpause queue.forget due latency stats figures workers worker.deregister
 worker.alive workers.alive config.get config.set config.unset recur recur.get recur.update recur.tag recur.untag
 unrecur page tidy stage outcome stuck group.open group.close group.get group.jobs groups worker.report worker.reports
-worker.request worker.stacks index.take index.put index.sweep index.count index.classes index.find ]]
+worker.request worker.stacks index.take index.put index.sweep index.count index.classes index.find once ]]
 
 if KEYS[1] and (KEYS[2] or KEYS[1] ~= prefix or not find(prefix, '{.+}')) then
   error('No Keys should be provided')
@@ -27,3 +27,31 @@ elseif not now or now - now ~= 0 then -- not a number, or not one that Redis acc
 end
 
 local JOB, QUEUE = prefix .. 'j:', prefix .. 'q:'
+
+-- once  key number seconds command [argument ...]    Runs a command of a row of the outbox, unless it has run
+--           Reply: the command's; nil if it has run. `key` names the row, `number` counts its commands from 1, in order.
+--           A marker, `once:<key>`, is the number of the last one; it is kept for `seconds`. Commands: put, group.open,
+--           group.close. With the number 0 and `cancel`, the row's commands count as having run from now on
+-- Cost      one step more than the command
+local ARGV, once = ARGV, nil
+if command == 'once' then
+  local number, done = tonumber(ARGV[4]), tonumber(call('GET', prefix .. 'once:' .. (ARGV[3] or '')) or 0)
+  local allowed = number == 0 and ' cancel ' or ' put group.open group.close '
+  if not number or not tonumber(ARGV[5]) or not find(allowed, ' ' .. (ARGV[6] or '') .. ' ', 1, true) then
+    error('Once(): needs a key, a number, seconds, and one of the commands' .. allowed)
+  elseif number > 0 and number <= done then
+    return
+  elseif number > done + 1 then
+    error('Once(): command ' .. number .. ' of ' .. ARGV[3] .. ' follows ' .. done)
+  end
+  once = {prefix .. 'once:' .. ARGV[3], number > 0 and number or 1e9, 'EX', ARGV[5]}
+  command = ARGV[6]
+  ARGV = {command, now, unpack(ARGV, 7)}
+end
+
+-- Write the marker of `once`: after all checks, right before the first change, so that one script does both or neither.
+local function mark_once()
+  if once then
+    call('SET', unpack(once))
+  end
+end

@@ -24,6 +24,7 @@ from ..clients.client import Client
 from ..clients.default import default_client
 from ..errors import DuplicateTask
 from ..job_classes import discover
+from ..outbox import runner as outbox
 from ..search.index import Indexer
 from ..tasks.schedule import Scheduler
 from ..worker.executor import Pool
@@ -102,7 +103,7 @@ def serve(
     if shown:
         threading.Thread(target=_send_snapshots, args=(parent, loop), name="qless-report", daemon=True).start()
     started = start_events()
-    archiver = archive.start_in_worker(client)
+    runners = [archive.start_in_worker(client), outbox.start_in_worker(client)]
     log.info("worker %s serves the queues %s", loop.name, ", ".join(options.queues))
     try:
         return loop.run()
@@ -111,8 +112,9 @@ def serve(
         liveness.stop()
         indexer.stop()
         listener.stop()
-        if archiver is not None:
-            archiver.stop()
+        for runner in runners:
+            if runner is not None:
+                runner.stop()
         if started:
             events.stop()  # this process ends without its exit handlers
         log.info("worker %s has ended: %s", loop.name, dict(loop.in_flight.counts))

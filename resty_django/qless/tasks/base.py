@@ -16,7 +16,7 @@ A call passes through these steps, from `delay(7)` to a single command of the se
 |---|---|---|
 | `delay(7)`, or `apply_async((7,), countdown=60)` | `Task` | checked options: `EnqueueOptions`; the result to return |
 | `message` | `Task` | the job to enqueue: its ID, its arguments and its callbacks (`TaskMessage`) |
-| `send` | `TaskDispatcher` | the command `put`, at once or after the commit; in eager mode, it runs the task instead |
+| `send` | `TaskDispatcher` | the command `put`, at once, on commit or through the outbox; in eager mode, runs it |
 | `perform` | `Task`, in a worker | a call of the function with the job's arguments |
 
 Options have two forms: the keywords that people write, which mypy checks (`TaskKeywords`, `EnqueueKeywords`), and the
@@ -120,8 +120,8 @@ class Task(Runnable, Generic[P, R]):
     def delay(self, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R]:
         """Enqueue a job that calls the function with these arguments, and return its future result.
 
-        Raises `TypeError` if the function does not accept them, `InvalidArgument` if they are not JSON, and
-        `NotAllowed` if workers do not run tasks of its module.
+        Raises `TypeError` if the function does not accept them, `InvalidArgument` if they are not JSON, `NotAllowed` if
+        workers do not run tasks of its module, and `StoreDown`; through the outbox, `django.db.DatabaseError` instead.
         """
         return self.apply_async(args, kwargs)
 
@@ -135,25 +135,36 @@ class Task(Runnable, Generic[P, R]):
         return self.apply_async_on_commit(args, kwargs)
 
     def apply_async(
-        self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[EnqueueKeywords]
+        self,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        using: str | None = None,
+        **options: Unpack[EnqueueKeywords],
     ) -> AsyncResult[R]:
         """Enqueue the task like `delay`, with options: `send_invoice.apply_async((7,), countdown=60)`.
 
         - `args`, `kwargs`: the arguments of the function.
+        - `using`: the database whose transaction the job belongs to, if the queue uses the outbox.
         - `options`: see `EnqueueOptions`.
 
         Raises the errors of `delay`, and `TypeError` or `InvalidArgument` for wrong options.
         """
         job, result = self._planned(args, kwargs, options)
-        dispatcher().send([job])
+        dispatcher().send([job], using=using)
         return result
 
     async def aapply_async(
-        self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[EnqueueKeywords]
+        self,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        using: str | None = None,
+        **options: Unpack[EnqueueKeywords],
     ) -> AsyncResult[R]:
         """Do the same as `apply_async`, for asyncio."""
         job, result = self._planned(args, kwargs, options)
-        await dispatcher().asend([job])
+        await dispatcher().asend([job], using=using)
         return result
 
     def apply_async_on_commit(

@@ -71,18 +71,18 @@ class CanvasStep:
         """Do the same for asyncio."""
         return await self.aapply_async()
 
-    def apply_async(self, **options: Any) -> Any:
-        """Do the same as `delay`, with additional options as in `set`."""
+    def apply_async(self, *, using: str | None = None, **options: Any) -> Any:
+        """Do the same as `delay`, with additional options as in `set`. `using`: see `Task.apply_async`."""
         sender = dispatcher()
         plan = self._planned(sender.client, options)
-        sender.send(plan.jobs, plan.groups)
+        sender.send(plan.jobs, plan.groups, using)
         return plan.tail
 
-    async def aapply_async(self, **options: Any) -> Any:
+    async def aapply_async(self, *, using: str | None = None, **options: Any) -> Any:
         """Do the same for asyncio."""
         sender = dispatcher()
         plan = self._planned(sender.client, options)
-        await sender.asend(plan.jobs, plan.groups)
+        await sender.asend(plan.jobs, plan.groups, using)
         return plan.tail
 
     def delay_on_commit(self, using: str | None = None, robust: bool = False) -> Any:

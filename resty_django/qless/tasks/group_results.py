@@ -13,7 +13,7 @@ from ..clients.client import Client
 from ..clients.replies import Group
 from ..clients.serialization import decode
 from ..clients.transport import Steps, sync_and_async
-from ..errors import NoSuchJob, TaskFailed
+from ..errors import GroupError, NoSuchJob, TaskFailed
 from . import eager
 from .results import (
     EAGER_STATES,
@@ -27,8 +27,10 @@ from .results import (
     WAITING,
     AsyncResult,
     TaskResult,
+    is_in_outbox,
     pauses,
     result_replies,
+    revoke_in_outbox,
     value_of,
 )
 
@@ -109,7 +111,25 @@ class GroupResult(TaskResult):
             return eager.groups[self.id].reply()
         if conf.qless.eager:
             return None
-        return (yield from self.client.groups._get(self.id))
+        reply = yield from self.client.groups._get(self.id)
+        if reply is None and (yield from is_in_outbox(self.id)):
+            total = len(self._results or ())
+            return Group(
+                id=self.id,
+                name="",
+                state="open",
+                total=total,
+                left=total,
+                done=0,
+                failed=0,
+                skipped=0,
+                canceled=0,
+                reason=None,
+                incomplete=False,
+                created_at=self.client.clock(),
+                ended_at=None,
+            )
+        return reply
 
     def _get_progress(self) -> Steps[GroupProgress]:
         reply = yield from self._reply()
@@ -224,8 +244,14 @@ class GroupResult(TaskResult):
 
         Raises `GroupError` if the group does not exist, `DependencyError` if a task outside of it needs a member.
         """
-        if not conf.qless.eager:
+        if conf.qless.eager:
+            return
+        was_in_outbox = yield from revoke_in_outbox(self.client, self.id, graph=True)
+        try:
             yield from self.client.groups._cancel(self.id)
+        except GroupError:
+            if not was_in_outbox:
+                raise
 
     revoke, arevoke = sync_and_async(_revoke)
 

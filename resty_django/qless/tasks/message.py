@@ -24,6 +24,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
+from asgiref.sync import sync_to_async
 from django.core.signals import setting_changed
 from django.db import transaction
 
@@ -43,6 +44,8 @@ from .outcomes import outcome_of
 from .results import ResultReply, result_replies, result_reply
 
 if TYPE_CHECKING:
+    from ..outbox.entries import Call
+    from ..outbox.outbox import Outbox
     from .options import EnqueueOptions
 
 MAX_REQUESTS_PER_BATCH: Final = 500
@@ -121,7 +124,13 @@ class TaskMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     def request(self, client: Client) -> Request:
         """Return the command `put` with its arguments."""
-        delay = 0 if self.when is None else max(0.0, self.when - client.clock())
+        return self._put(client, 0 if self.when is None else max(0.0, self.when - client.clock()))
+
+    def scheduled(self, client: Client) -> Request:
+        """Return the same for the outbox: with the time of the start, or None, in place of the delay."""
+        return self._put(client, self.when)
+
+    def _put(self, client: Client, delay: float | None) -> Request:
         request: Request = ("put", client.worker_name, self.queue, self.jid, self.klass, self.data, delay)
         request += self.options.arguments
         if self.unique:
@@ -158,18 +167,28 @@ PlannedJobs: TypeAlias = Sequence[PlannedJob]
 class TaskDispatcher:
     """Enqueues messages as jobs; in eager mode, runs their tasks instead.
 
-    `on_commit`: queues whose jobs wait for the commit of the open transaction.
+    - `on_commit`: queues whose jobs wait for the commit of the open transaction.
+    - `outbox`: None: the site has none; `outbox_queues`: queues whose jobs go through it.
     """
 
     client: Client
     eager: bool
     on_commit: frozenset[str] = frozenset()
+    outbox: Outbox | None = None
+    outbox_queues: frozenset[str] = frozenset()
 
-    def send(self, planned: PlannedJobs, groups: Sequence[PlannedGroup] = ()) -> None:
+    def send(self, planned: PlannedJobs, groups: Sequence[PlannedGroup] = (), using: str | None = None) -> None:
         """Create the groups, and enqueue the jobs in order. Raises the error of the first refused job; then the groups
-        fail once the members that were enqueued have ended."""
-        if self.on_commit and self.waits(planned, groups):
-            self.send_on_commit(planned, None, groups=groups)
+        fail once the members that were enqueued have ended.
+
+        `using`: the database whose transaction the jobs belong to.
+        """
+        if self.outbox is not None and covers(self.outbox_queues, planned, groups):
+            self.outbox.write(_call(planned, groups, self.client), using)
+        elif self.on_commit and covers(self.on_commit, planned, groups):
+            self.send_on_commit(planned, using, groups=groups)
+        elif using is not None:
+            raise InvalidArgument("using= needs the outbox, or a queue in ON_COMMIT. Call apply_async_on_commit().")
         elif self.eager:
             eager.run_all(planned, groups, self.client)
         elif len(planned) == 1 and not groups:
@@ -177,9 +196,13 @@ class TaskDispatcher:
         else:
             self.client.run(_enqueue(planned, groups, self.client))
 
-    async def asend(self, planned: PlannedJobs, groups: Sequence[PlannedGroup] = ()) -> None:
-        """Do the same for asyncio, at once: Django has no transactions in async code."""
-        if self.eager:
+    async def asend(self, planned: PlannedJobs, groups: Sequence[PlannedGroup] = (), using: str | None = None) -> None:
+        """Do the same for asyncio. Without the outbox, it does so at once: Django has no transactions in async code."""
+        if self.outbox is not None and covers(self.outbox_queues, planned, groups):
+            await sync_to_async(self.send)(planned, groups, using)
+        elif using is not None:
+            raise InvalidArgument("using= needs the outbox in async code.")
+        elif self.eager:
             await eager.arun_all(planned, groups, self.client)
         elif len(planned) == 1 and not groups:
             await self.client.acall(*planned[0].message.request(self.client))
@@ -190,17 +213,44 @@ class TaskDispatcher:
         self, planned: PlannedJobs, using: str | None, robust: bool = False, groups: Sequence[PlannedGroup] = ()
     ) -> None:
         """Enqueue the jobs on commit, or at once if no transaction is open; never after a rollback."""
+        if self.outbox is not None and covers(self.outbox_queues, planned, groups):
+            self.send(planned, groups, using)
+            return
 
         def put() -> None:  # not a partial, which has no name for Django to log
             replace(self, eager=conf.qless.eager, on_commit=frozenset()).send(planned, groups)
 
         transaction.on_commit(put, using=using, robust=robust)
 
-    def waits(self, planned: PlannedJobs, groups: Sequence[PlannedGroup] = ()) -> bool:
-        """Return whether the jobs wait for the commit; a group without jobs does if all queues do."""
-        if not planned and groups:
-            return "*" in self.on_commit
-        return any(waits_for_commit(self.on_commit, job.message.queue) for job in planned)
+
+def covers(queues: Collection[str], planned: PlannedJobs, groups: Sequence[PlannedGroup] = ()) -> bool:
+    """Return whether any of the jobs is in one of these queues; a group without jobs is in all of them."""
+    if not planned and groups:
+        return "*" in queues
+    return any(includes(queues, job.message.queue) for job in planned)
+
+
+def includes(queues: Collection[str], queue: str) -> bool:
+    """Return whether a setting that lists queues, or "*" for all of them, includes one."""
+    return queue in queues or "*" in queues
+
+
+def _call(planned: PlannedJobs, groups: Sequence[PlannedGroup], client: Client) -> Call:
+    from ..outbox.entries import Call  # needs models
+
+    messages = [job.message for job in planned]
+    return Call(
+        commands=[
+            *(group.opening() for group in groups),
+            *(message.scheduled(client) for message in messages),
+            *(("group.close", group.id) for group in groups),
+        ],
+        jids=[message.jid for message in messages],
+        groups=[group.id for group in groups],
+        depends=[jid for message in messages for jid in message.options.depends],
+        klass=messages[0].klass if messages else "",
+        queue=messages[0].queue if messages else "",
+    )
 
 
 def _enqueue(planned: PlannedJobs, groups: Sequence[PlannedGroup], client: Client) -> Steps[None]:
@@ -229,8 +279,13 @@ _dispatcher_class: type[TaskDispatcher] = TaskDispatcher
 @functools.cache
 def dispatcher() -> TaskDispatcher:
     """Return the dispatcher for the current settings. It is recreated when a setting changes and after a fork."""
-    section = conf.qless
-    return _dispatcher_class(default_client(), section.eager, frozenset(section.on_commit))
+    section, client = conf.qless, default_client()
+    if section.eager or not section.outbox.queues:
+        return _dispatcher_class(client, section.eager, frozenset(section.on_commit))
+    from ..outbox.outbox import Outbox  # needs models
+
+    queues = frozenset(section.outbox.queues)
+    return _dispatcher_class(client, section.eager, frozenset(section.on_commit), Outbox(client), queues)
 
 
 def use_dispatcher(dispatcher_class: type[TaskDispatcher]) -> type[TaskDispatcher]:
@@ -239,11 +294,6 @@ def use_dispatcher(dispatcher_class: type[TaskDispatcher]) -> type[TaskDispatche
     earlier, _dispatcher_class = _dispatcher_class, dispatcher_class
     dispatcher.cache_clear()
     return earlier
-
-
-def waits_for_commit(queues: Collection[str], queue: str) -> bool:
-    """Return whether jobs of this queue wait for the commit, by the setting ON_COMMIT."""
-    return queue in queues or "*" in queues
 
 
 class Parameters:

@@ -194,8 +194,13 @@ class AsyncResult(TaskResult, Generic[R]):
         """
         if conf.qless.eager:
             return
+        was_in_outbox = yield from revoke_in_outbox(self.client, self.id, graph)
         if graph:
-            yield from self.client._cancel_graph(self.id)
+            try:
+                yield from self.client._cancel_graph(self.id)
+            except NoSuchJob:
+                if not was_in_outbox:
+                    raise
         else:
             yield "cancel", self.id
 
@@ -274,7 +279,30 @@ class AsyncResult(TaskResult, Generic[R]):
     def _result_reply(self) -> Steps[ResultReply | None]:
         if conf.qless.eager:
             return None
-        return (yield from result_reply(self.id))
+        reply = yield from result_reply(self.id)
+        if reply is None and conf.qless.outbox.is_used:
+            if (yield from is_in_outbox(self.id)):
+                return ResultReply(state="outbox", result=False)
+            reply = yield from result_reply(self.id)  # it may have been delivered in the meantime
+        return reply
+
+
+def is_in_outbox(name: str) -> Steps[bool]:
+    """Return whether a job or group waits in the outbox."""
+    if not conf.qless.outbox.is_used:
+        return False
+    from ..outbox.lookup import find  # needs models
+
+    return bool((yield from find(name)))
+
+
+def revoke_in_outbox(client: Client, name: str, graph: bool) -> Steps[bool]:
+    """Discard what the outbox contains of a job or group. Return whether there was anything."""
+    if not conf.qless.outbox.is_used:
+        return False
+    from ..outbox.lookup import revoke  # needs models
+
+    return (yield from revoke(client, name, graph))
 
 
 def value_of(jid: str, reply: ResultReply | None) -> Any:
@@ -299,7 +327,7 @@ def result_replies(jids: Sequence[str]) -> Steps[list[ResultReply | None]]:
     return replies
 
 
-STATES: Final = {"running": STARTED, "complete": SUCCESS, "failed": FAILURE, "depends": PENDING}
+STATES: Final = {"running": STARTED, "complete": SUCCESS, "failed": FAILURE, "depends": PENDING, "outbox": PENDING}
 EAGER_STATES: Final = {"complete": SUCCESS, "failed": FAILURE, "skipped": SKIPPED, "waiting": PENDING}
 
 

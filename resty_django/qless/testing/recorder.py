@@ -9,11 +9,12 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypedDict, Unpack
 
 import msgspec
+from django.db import transaction
 
 from ..clients.serialization import encode
 from ..tasks.base import Task
 from ..tasks.consequences import Consequences, PlannedCallback
-from ..tasks.message import PlannedGroup, PlannedJobs, TaskDispatcher, TaskMessage, use_dispatcher
+from ..tasks.message import PlannedGroup, PlannedJobs, TaskDispatcher, TaskMessage, covers, use_dispatcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,14 +222,19 @@ _active: Final[list[Recorder]] = []
 class _RecordingDispatcher(TaskDispatcher):
     """Records messages, and sends nothing."""
 
-    def send(self, planned: PlannedJobs, groups: Sequence[PlannedGroup] = ()) -> None:
-        if self.waits(planned, groups):
-            self.send_on_commit(planned, None, groups=groups)
+    def send(self, planned: PlannedJobs, groups: Sequence[PlannedGroup] = (), using: str | None = None) -> None:
+        if covers(self.on_commit | self.outbox_queues, planned, groups):
+            self.send_on_commit(planned, using, groups=groups)
         else:
             _active[-1].add(planned, groups)
 
-    async def asend(self, planned: PlannedJobs, groups: Sequence[PlannedGroup] = ()) -> None:
+    async def asend(self, planned: PlannedJobs, groups: Sequence[PlannedGroup] = (), using: str | None = None) -> None:
         _active[-1].add(planned, groups)
+
+    def send_on_commit(
+        self, planned: PlannedJobs, using: str | None, robust: bool = False, groups: Sequence[PlannedGroup] = ()
+    ) -> None:
+        transaction.on_commit(lambda: _active[-1].add(planned, groups), using=using, robust=robust)
 
 
 @contextmanager

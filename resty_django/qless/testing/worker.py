@@ -18,6 +18,7 @@ from django.conf import settings
 from django.test import override_settings
 
 from resty_django import extras
+from resty_django.conf import conf
 
 from ..clients.client import Client
 from ..clients.default import default_client, use_clock
@@ -121,6 +122,7 @@ class TestWorker:
         """
         first, end = len(self.runs), self.clock() + seconds
         while True:
+            self._deliver_outbox()
             names = queues or tuple(counts.name for counts in self.client.queues.counts())
             if sum(map(self._run_next, names)) == 0:
                 self.client.tidy()  # may release jobs
@@ -139,6 +141,14 @@ class TestWorker:
 
     adrain = sync_to_async(drain)
     """Do the same for asyncio, in the thread of sync code."""
+
+    def _deliver_outbox(self) -> None:
+        """Deliver the outbox. In Django's `TestCase`, no transaction is committed, which would do it."""
+        if conf.qless.outbox.is_used:
+            from ..outbox.outbox import deliver_all  # needs models
+
+            if refused := deliver_all(self.client)["refused"]:
+                raise AssertionError(f"The server refused {refused} entries of the outbox. See the log.")
 
     def _next_due(self, queues: Sequence[str]) -> float | None:
         """Return when the next job of these queues may run, in seconds since the epoch; None: none is scheduled."""

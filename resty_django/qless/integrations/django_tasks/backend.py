@@ -30,7 +30,7 @@ from ...clients.recurring import RecurringJob
 from ...clients.replies import JobResult
 from ...clients.serialization import encode
 from ...errors import NotAllowed
-from ...tasks.message import PutOptions, TaskMessage, waits_for_commit
+from ...tasks.message import PutOptions, TaskMessage, includes
 from ...tasks.options import timestamp
 from .compat import BaseTaskBackend, InvalidTask, Task, TaskResult, TaskResultDoesNotExist, TaskResultStatus, signals
 from .results import TaskRecord, result_from_job, to_datetime
@@ -123,7 +123,7 @@ class QlessBackend(BaseTaskBackend):
             client.call(*job.request(client))
             signals.task_enqueued.send(type(self), task_result=result)
 
-        if self.on_commit or (self.on_commit is None and waits_for_commit(conf.qless.on_commit, task.queue_name)):
+        if self.on_commit or (self.on_commit is None and includes(conf.qless.on_commit, task.queue_name)):
             transaction.on_commit(put)
         else:
             put()

@@ -1,0 +1,243 @@
+"""Delivery of the outbox: claims, commands to the core, marks, and deletion."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from django.db import connections, transaction
+from django.db.models import F, QuerySet
+
+from resty_django.conf import conf
+from resty_django.database.times import from_db, to_db
+from resty_django.health import described
+from resty_django.redis.errors import StoreDown
+from resty_django.text import logger
+
+from ..clients.client import Client
+from ..clients.transport import Request, is_refusal
+from ..models import OutboxEntry
+from .entries import DELIVERED, DISCARDED, REFUSED, WAITING, entries_with, names_in, requests_of
+
+log = logger("resty_django.qless.outbox")
+
+MAX_ENTRIES: Final = 100
+"""Maximum number of entries that a process claims at once."""
+MAX_REQUESTS: Final = 500
+"""Maximum number of commands in a round trip."""
+LEASE_SECONDS: Final = 60.0
+"""Time after which other processes may deliver a claimed entry."""
+MAX_BACKOFF_SECONDS: Final = 60.0
+MAX_DELETED: Final = 1000
+"""Maximum number of rows that a statement changes or deletes."""
+
+
+class Delivery(NamedTuple):
+    """The result of sending an entry. `error`: None if the core has carried out its commands, now or before."""
+
+    entry: OutboxEntry
+    error: Exception | None = None
+    is_new: bool = False
+    """Whether any of its commands was carried out now."""
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the core would refuse the entry again."""
+        return self.error is not None and is_refusal(self.error)
+
+
+@dataclass(slots=True)
+class Deliverer:
+    """Delivers the entries of one database.
+
+    The steps `claim`, `send` and `settle` may each be the last one of a process: another one repeats what is missing.
+    """
+
+    client: Client
+    alias: str
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    @property
+    def entries(self) -> QuerySet[OutboxEntry]:
+        return OutboxEntry.objects.using(self.alias)
+
+    def run(self, *, all_waiting: bool = False) -> Counter[str]:
+        """Deliver what is due, until nothing is left that can be delivered now.
+
+        `all_waiting`: also what is not due: new entries, which belong to their processes, and claimed ones.
+
+        Return the number of entries by outcome: `delivered`, of which `repeated` were known to the core; `refused`;
+        `blocked`, by others that come first. Raises `StoreDown` and `django.db.DatabaseError`.
+        """
+        counts: Counter[str] = Counter()
+        after = 0 if all_waiting else None
+        while claimed := self.claim(after=after):
+            after = None if after is None else claimed[-1].pk
+            deliveries = self.send(claimed)
+            self.settle(deliveries)
+            sent = {delivery.entry.pk for delivery in deliveries}
+            blocked = [entry for entry in claimed if entry.pk not in sent]
+            self._release(blocked, 1.0)
+            counts["delivered"] += sum(delivery.error is None for delivery in deliveries)
+            counts["repeated"] += sum(delivery.error is None and not delivery.is_new for delivery in deliveries)
+            counts["refused"] += sum(delivery.is_refused for delivery in deliveries)
+            counts["blocked"] += len(blocked)
+            for delivery in deliveries:
+                if isinstance(delivery.error, StoreDown):
+                    raise delivery.error
+        return counts
+
+    # --- steps ---
+
+    def claim(self, *, after: int | None = None) -> list[OutboxEntry]:
+        """Claim entries that are due, and return them in their order.
+
+        `after`: instead, those that follow this primary key, due or not.
+        """
+        now = self.client.clock()
+        waiting = self.entries.filter(state=WAITING)
+        if after is None:
+            waiting = waiting.filter(due_at__lte=to_db(now))
+            ids = list(waiting.order_by("due_at", "pk").values_list("pk", flat=True)[:MAX_ENTRIES])
+        else:
+            ids = list(waiting.filter(pk__gt=after).order_by("pk").values_list("pk", flat=True)[:MAX_ENTRIES])
+        if not ids:
+            return []
+        with transaction.atomic(using=self.alias):
+            rows = waiting.filter(pk__in=ids)
+            if connections[self.alias].features.has_select_for_update_skip_locked:
+                free = rows.select_for_update(skip_locked=True).values_list("pk", flat=True)
+                rows = waiting.filter(pk__in=list(free))
+            rows.update(claim=self.token, due_at=to_db(now + LEASE_SECONDS))
+        return list(self.entries.filter(pk__in=ids, claim=self.token, state=WAITING).order_by("pk"))
+
+    def send(self, entries: Sequence[OutboxEntry], *, in_order: bool = True) -> list[Delivery]:
+        """Send entries to the core, in order, and return the results: not of those that others have to precede.
+
+        `in_order`: whether an entry waits for earlier ones of its transaction.
+        """
+        deliveries: dict[int, Delivery] = {}
+        earlier, needed = self._earlier(entries) if in_order else {}, self.needed(entries)
+        batch: dict[int, OutboxEntry] = {}
+        for entry in entries:
+            needs = needed.get(entry.pk, set())
+            size = sum(other.jobs for other in batch.values())
+            if batch and (needs & batch.keys() or size + entry.jobs > MAX_REQUESTS):
+                deliveries |= self._send([*batch.values()])
+                batch = {}
+            ended = {pk for pk, delivery in deliveries.items() if delivery.error is None}
+            refused = {pk for pk, delivery in deliveries.items() if delivery.is_refused}
+            if needs <= ended and earlier.get(entry.pk, set()) <= ended | refused | batch.keys():
+                batch[entry.pk] = entry
+        if batch:
+            deliveries |= self._send([*batch.values()])
+        return list(deliveries.values())
+
+    def _send(self, entries: Sequence[OutboxEntry]) -> dict[int, Delivery]:
+        now, keep = self.client.clock(), conf.qless.outbox.keep
+        requests: list[Request] = []
+        ends: list[int] = []
+        for entry in entries:
+            requests += requests_of(entry, now, keep)
+            ends.append(len(requests))
+        try:
+            replies = []
+            for first in range(0, len(requests), MAX_REQUESTS):
+                replies += self.client.call_many(requests[first : first + MAX_REQUESTS])
+        except Exception as fault:
+            return {entry.pk: Delivery(entry, fault) for entry in entries}
+        deliveries, first = {}, 0
+        for entry, end in zip(entries, ends, strict=True):
+            own, first = replies[first:end], end
+            error = next((reply for reply in own if isinstance(reply, Exception)), None)
+            deliveries[entry.pk] = Delivery(entry, error, any(reply is not None for reply in own))
+        return deliveries
+
+    def settle(self, deliveries: Sequence[Delivery]) -> None:
+        """Record the results in the rows."""
+        self.mark([delivery.entry.pk for delivery in deliveries if delivery.error is None])
+        now = self.client.clock()
+        for entry, error, _is_new in deliveries:
+            if error is None:
+                continue
+            state = REFUSED if is_refusal(error) else WAITING
+            backoff = min(2.0 ** min(entry.attempts, 10), MAX_BACKOFF_SECONDS)
+            self._claimed([entry.pk]).update(
+                state=state, error=described(error), attempts=F("attempts") + 1, claim="", due_at=to_db(now + backoff)
+            )
+            if state == REFUSED:
+                log.error("The outbox entry of job %s was refused: %s", entry, described(error))
+
+    def mark(self, ids: Sequence[int]) -> None:
+        """Mark entries as delivered, unless they are discarded."""
+        if ids:
+            now = self.client.clock()
+            end = to_db(now + conf.qless.outbox.keep)
+            waiting = self.entries.filter(pk__in=ids, state__in=(WAITING, REFUSED))
+            waiting.update(state=DELIVERED, delivered_at=to_db(now), due_at=end, claim="", error="")
+
+    def _release(self, entries: Sequence[OutboxEntry], seconds: float) -> None:
+        if entries:
+            due_at = to_db(self.client.clock() + seconds)
+            self._claimed([entry.pk for entry in entries]).update(claim="", due_at=due_at)
+
+    def _claimed(self, ids: Sequence[int]) -> QuerySet[OutboxEntry]:
+        return self.entries.filter(pk__in=ids, claim__in=("", self.token), state=WAITING)
+
+    # --- order ---
+
+    def _earlier(self, entries: Sequence[OutboxEntry]) -> dict[int, set[int]]:
+        """Return by entry the earlier ones of its transaction that wait, if there are any."""
+        keys = {entry.transaction for entry in entries if entry.transaction}
+        if not keys:
+            return {}
+        waiting = list(self.entries.filter(state=WAITING, transaction__in=keys).values_list("pk", "transaction"))
+        return {
+            entry.pk: {pk for pk, key in waiting if key == entry.transaction and pk < entry.pk} for entry in entries
+        }
+
+    def needed(self, entries: Sequence[OutboxEntry]) -> dict[int, set[int]]:
+        """Return by entry those that have to be delivered before it, if there are any: they contain jobs or groups for
+        which it waits, and the core takes an unknown ID for one that is done."""
+        return {
+            entry.pk: {found.pk for name in names_in(entry.depends) for found in entries_with(self.entries, name)}
+            for entry in entries
+            if entry.depends
+        }
+
+    # --- maintenance ---
+
+    def tidy(self) -> int:
+        """Refuse what has waited for too long, and delete what was kept long enough. Return the number of deletions."""
+        now, keep = self.client.clock(), conf.qless.outbox.keep
+        late = self.entries.filter(state=WAITING, waiting_since__lt=to_db(now - keep))
+        while ids := list(late.values_list("pk", flat=True)[:MAX_DELETED]):
+            error = f"Not delivered within {keep:,.0f} s (KEEP). Deliver it now, or discard it."
+            self.entries.filter(pk__in=ids, state=WAITING).update(state=REFUSED, error=error, claim="")
+            log.error("%d outbox entries of %r were not delivered in time.", len(ids), self.alias)
+        deleted = 0
+        ended = self.entries.filter(state__in=(DELIVERED, DISCARDED), due_at__lt=to_db(now))
+        while ids := list(ended.values_list("pk", flat=True)[:MAX_DELETED]):
+            deleted += self.entries.filter(pk__in=ids).delete()[0]
+        return deleted
+
+    def redeliver(self, since: float) -> int:
+        """Let all entries wait again that were delivered since a time, in epoch seconds. Return their number.
+
+        The core carries out only commands that it does not know any more: Redis was emptied, or restored from a backup.
+        """
+        changed = 0
+        delivered = self.entries.filter(state=DELIVERED, delivered_at__gte=to_db(since))
+        due_at = to_db(self.client.clock())
+        while ids := list(delivered.values_list("pk", flat=True)[:MAX_DELETED]):
+            rows = self.entries.filter(pk__in=ids, state=DELIVERED)
+            changed += rows.update(state=WAITING, waiting_since=F("delivered_at"), due_at=due_at, attempts=0)
+        return changed
+
+
+def age(entry: OutboxEntry, now: float) -> float:
+    """Return the seconds for which an entry has waited."""
+    return max(0.0, now - from_db(entry.waiting_since))

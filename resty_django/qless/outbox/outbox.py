@@ -1,0 +1,151 @@
+"""The outbox of a process: it writes entries, and delivers its own ones after the commit."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+from django.db import DatabaseError, connections, transaction
+
+from resty_django import circuit_breaker
+from resty_django.conf import conf
+from resty_django.health import described
+from resty_django.redis.errors import StoreDown
+from resty_django.text import logger
+
+from ..clients.client import Client
+from ..errors import InvalidArgument
+from ..models import OutboxEntry
+from .delivery import Deliverer
+from .entries import YOUNG_SECONDS, Call
+
+log = logger("resty_django.qless.outbox")
+
+MARKS_PER_UPDATE: Final = 50
+"""Number of delivered entries that a process marks together: an UPDATE for each would double the cost of a call. A
+worker marks what is left when it finds that the core knows it."""
+
+
+class _Breaker(circuit_breaker.CircuitBreaker):
+    """The state of the job queue's server in this process. `calls`: entries left to workers."""
+
+    def log_failure(self, error: Exception) -> None:
+        log.error("The server of jobs does not answer; jobs wait in the outbox: %s", error)
+
+    def log_recovery(self, seconds: float) -> None:
+        log.warning(
+            "The server of jobs answers again after %.1f s; %d entries were left to workers.", seconds, self.calls
+        )
+
+
+@dataclass(slots=True)
+class _Transaction:
+    """The entries of one transaction: the key of the first one, and whether one of them could not be delivered."""
+
+    key: str = ""
+    is_interrupted: bool = False
+
+
+@dataclass(slots=True)
+class _AfterCommit:
+    """Delivers an entry after the commit. A class, so that the next entry finds the `transaction` again."""
+
+    outbox: Outbox
+    entry: OutboxEntry
+    transaction: _Transaction
+
+    def __call__(self) -> None:
+        if not self.transaction.is_interrupted:
+            self.transaction.is_interrupted = not self.outbox.deliver(self.entry)
+
+
+@dataclass
+class Outbox:
+    """The outbox of a job queue in this process."""
+
+    client: Client
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _delivered: dict[str, list[int]] = field(default_factory=dict)
+    """Entries by database that are not marked yet."""
+
+    @cached_property
+    def _breaker(self) -> _Breaker:
+        return _Breaker(self.client.name)
+
+    def write(self, call: Call, using: str | None = None) -> None:
+        """Write what a call enqueues. After the commit, deliver it, unless the server is down.
+
+        `using`: the database of the transaction. None: the first one in DATABASE. Raises `InvalidArgument` for one that
+        is not in this setting, and `django.db.DatabaseError`.
+        """
+        databases = conf.qless.outbox.database
+        alias = databases[0] if using is None else using
+        if alias not in databases:
+            raise InvalidArgument(
+                f'using={alias!r} is not among the databases of the outbox. Add it to DATABASE in QLESS["OUTBOX"].'
+            )
+        connection = connections[alias]
+        in_transaction = None
+        if connection.in_atomic_block:
+            hooks = (hook[1] for hook in reversed(connection.run_on_commit))
+            last = next((hook for hook in hooks if isinstance(hook, _AfterCommit)), None)
+            in_transaction = _Transaction() if last is None else last.transaction
+        entry = call.entry(self.client.clock(), None if in_transaction is None else in_transaction.key)
+        if in_transaction is not None and not in_transaction.key:
+            in_transaction.key = entry.key
+        if self._breaker.down:
+            entry.due_at = entry.waiting_since  # workers need not wait for this process
+        entry.save(using=alias, force_insert=True)
+        if in_transaction is not None or connection.get_autocommit():  # else only workers learn of the commit
+            transaction.on_commit(_AfterCommit(self, entry, in_transaction or _Transaction()), using=alias, robust=True)
+
+    def deliver(self, entry: OutboxEntry) -> bool:
+        """Deliver an entry that this process has written. Return False if that is left to workers."""
+        if self._breaker.down and self._breaker.is_open():
+            self._breaker.calls += 1
+            return False
+        try:
+            return self._deliver(entry)
+        except Exception as error:  # the caller's data are committed, and a worker tries again
+            log.exception("The outbox entry of job %s is left to workers: %s", entry, described(error))
+            return False
+
+    def _deliver(self, entry: OutboxEntry) -> bool:
+        alias = entry._state.db or "default"
+        deliverer = Deliverer(self.client, alias)
+        needed = deliverer.needed([entry]).get(entry.pk, set()) - {*self._delivered.get(alias, ())}
+        # those of other processes, too: sending an entry again does no harm, and they may be delivered, but not marked
+        before = list(deliverer.entries.filter(pk__in=needed).order_by("pk")) if needed else []
+        deliveries = deliverer.send([*before, entry], in_order=False)
+        for delivery in deliveries:
+            if isinstance(delivery.error, StoreDown):
+                self._breaker.record_failure(delivery.error)
+                if delivery.error.timed_out:
+                    self._breaker.retry_at += YOUNG_SECONDS  # a request that tries again would wait as long
+                return False
+        self._breaker.reset()
+        deliverer.settle([delivery for delivery in deliveries if delivery.error is not None])
+        done = [delivery.entry.pk for delivery in deliveries if delivery.error is None]
+        self._mark_later(deliverer, done)
+        return entry.pk in done
+
+    def _mark_later(self, deliverer: Deliverer, ids: Collection[int]) -> None:
+        with self._lock:
+            delivered = self._delivered.setdefault(deliverer.alias, [])
+            delivered += ids
+            if len(delivered) < MARKS_PER_UPDATE:
+                return
+            self._delivered[deliverer.alias] = []
+        with suppress(DatabaseError):  # a worker marks them
+            deliverer.mark(delivered)
+
+
+def deliver_all(client: Client) -> Counter[str]:
+    """Deliver all entries of all databases of the outbox, as a worker does when they are due. Return the outcomes."""
+    runs = (Deliverer(client, alias).run(all_waiting=True) for alias in conf.qless.outbox.database)
+    return sum(runs, Counter())

@@ -1,0 +1,48 @@
+"""The thread of a worker that delivers the outbox."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from resty_django.conf import conf
+from resty_django.database.passes import BackgroundPasses
+from resty_django.text import logger
+
+from ..clients.client import Client
+from .delivery import Deliverer
+
+PASS_SECONDS: Final = 2.0
+"""Seconds between two looks for entries that are due."""
+
+
+class OutboxRunner(BackgroundPasses):
+    """A thread that delivers the outbox until stopped. While Redis or a database is down, it tries ever less often."""
+
+    name = "qless-outbox"
+    failure = "The outbox could not be delivered"
+    log = logger("resty_django.qless.outbox")
+    min_seconds, max_seconds = 1.0, 15.0
+
+    def __init__(self, client: Client) -> None:
+        super().__init__()
+        self._deliverers = [Deliverer(client, alias) for alias in conf.qless.outbox.database]
+
+    def databases(self) -> Sequence[str]:
+        return [deliverer.alias for deliverer in self._deliverers]
+
+    def pass_once(self) -> float:
+        for deliverer in self._deliverers:
+            deliverer.run()
+            deliverer.tidy()
+        return PASS_SECONDS
+
+
+def start_in_worker(client: Client) -> OutboxRunner | None:
+    """Start the thread in a worker process if the site has an outbox that workers deliver. Return what to stop."""
+    settings = conf.qless.outbox
+    if not settings.is_used or not settings.workers:
+        return None
+    runner = OutboxRunner(client)
+    runner.start()
+    return runner
