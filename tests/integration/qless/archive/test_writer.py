@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from django.db import DataError, OperationalError, connection
 
+from resty_django.database.times import from_db
 from resty_django.qless import Client
 from resty_django.qless.archive import marks, runner, writer
 from resty_django.qless.archive.marks import status
-from resty_django.database.times import from_db
 from resty_django.qless.archive.writer import ArchiveWriter, prune, store
 from resty_django.qless.models import ArchivedJob
 from resty_django.qless.redaction import UNNAMED
