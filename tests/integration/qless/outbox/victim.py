@@ -1,7 +1,7 @@
 """A process that kills itself between two steps of the outbox.
 
     python -m tests.integration.qless.outbox.victim '{"point": "sent", "passes": 3, "seconds": 1}' sell 0 100
-    python -m tests.integration.qless.outbox.victim '{}' manage qless_outbox
+    python -m tests.integration.qless.outbox.victim '{"seconds": 1}' manage qless_outbox
 
 `sell` accepts orders (rows of `auth.Group`, which each site has), `manage` is a command of `manage.py`. `point`: a name
 in `POINTS`, which is passed `passes` times. `seconds`: the length of claims, and the time for which entries are left to
@@ -15,6 +15,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -30,8 +31,11 @@ POINTS: Final = {
 """By name the method at whose beginning, or end (True), the process dies; and what has happened until then."""
 
 
-def sell(first: int, end: int) -> None:
-    """Accept those of these orders that have not been accepted, each with its jobs; every tenth is rolled back."""
+def sell(first: int, end: int, pause: float = 0.0) -> None:
+    """Accept those of these orders that have not been accepted, each with its jobs; every tenth is rolled back.
+
+    `pause`: seconds before each order.
+    """
     from django.contrib.auth.models import Group
     from django.db import transaction
 
@@ -42,6 +46,7 @@ def sell(first: int, end: int) -> None:
     for order in range(first, end):
         if order in accepted:
             continue
+        time.sleep(pause)
         try:
             with transaction.atomic():
                 Group.objects.create(name=str(order))
@@ -125,7 +130,7 @@ def main(options: str, kind: str, *arguments: str) -> None:
     if "point" in settings:
         die_at(settings["point"], settings["passes"])
     actions: dict[str, Callable[[], None]] = {
-        "sell": lambda: sell(*map(int, arguments)),
+        "sell": lambda: sell(*map(int, arguments[:2]), *map(float, arguments[2:])),
         "manage": lambda: _manage(arguments),
     }
     actions[kind]()
