@@ -1,4 +1,4 @@
-"""A thread that repeats a pass over a database, beside the main work of a process."""
+"""A thread that repeats a pass over a database, in the background of a process."""
 
 from __future__ import annotations
 

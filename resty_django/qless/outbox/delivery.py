@@ -88,7 +88,7 @@ class Deliverer:
             for delivery in deliveries:
                 if isinstance(delivery.error, StoreDown):
                     raise delivery.error
-        return counts
+        return +counts
 
     # --- steps ---
 
@@ -164,7 +164,9 @@ class Deliverer:
             if error is None:
                 continue
             state = REFUSED if is_refusal(error) else WAITING
-            backoff = min(2.0 ** min(entry.attempts, 10), MAX_BACKOFF_SECONDS)
+            # after an outage of the server, the process pauses instead of the entry
+            is_down = isinstance(error, StoreDown)
+            backoff = 0.0 if is_down else min(2.0 ** min(entry.attempts, 10), MAX_BACKOFF_SECONDS)
             self._claimed([entry.pk]).update(
                 state=state, error=described(error), attempts=F("attempts") + 1, claim="", due_at=to_db(now + backoff)
             )
@@ -190,11 +192,16 @@ class Deliverer:
     # --- order ---
 
     def _earlier(self, entries: Sequence[OutboxEntry]) -> dict[int, set[int]]:
-        """Return by entry the earlier ones of its transaction that wait, if there are any."""
+        """Return by entry the earlier ones of its transaction that wait, if there are any.
+
+        Those with dependencies do not count: their jobs run after others in any case.
+        """
         keys = {entry.transaction for entry in entries if entry.transaction}
         if not keys:
             return {}
-        waiting = list(self.entries.filter(state=WAITING, transaction__in=keys).values_list("pk", "transaction"))
+        waiting = list(
+            self.entries.filter(state=WAITING, transaction__in=keys, depends="").values_list("pk", "transaction")
+        )
         return {
             entry.pk: {pk for pk, key in waiting if key == entry.transaction and pk < entry.pk} for entry in entries
         }

@@ -27,7 +27,7 @@ WAITING, REFUSED, DELIVERED, DISCARDED = OutboxEntry.State
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """What a call enqueues, in order.
+    """The commands, jobs and groups of a call, in order.
 
     - `commands`: `put`, with the time of the start in place of the delay, `group.open` and `group.close`.
     - `jids`, `groups`: the IDs of its jobs and groups. `depends`: jids and groups for which they wait.

@@ -94,7 +94,7 @@ def discard(client: Client, entries: Collection[OutboxEntry]) -> int:
 
 
 def forget(client: Client, entries: Iterable[OutboxEntry]) -> None:
-    """Tell the core not to carry out commands of discarded entries, which a process may be about to send."""
+    """Make the core ignore the commands of discarded entries, which a process may be about to send."""
     with suppress(StoreError):
         for entry in entries:
             client.run(_cancel(entry))

@@ -119,7 +119,7 @@ class Outbox:
         alias = entry._state.db or "default"
         deliverer = Deliverer(self.client, alias)
         needed = deliverer.needed([entry]).get(entry.pk, set()) - {*self._delivered.get(alias, ())}
-        # those of other processes, too: sending an entry again does no harm, and they may be delivered, but not marked
+        # entries of other processes, too: they may be delivered, but not marked, and sending them again does no harm
         before = list(deliverer.entries.filter(pk__in=needed).order_by("pk")) if needed else []
         deliveries = deliverer.send([*before, entry], in_order=False)
         for delivery in deliveries:
@@ -127,6 +127,7 @@ class Outbox:
                 self._breaker.record_failure(delivery.error)
                 if delivery.error.timed_out:
                     self._breaker.retry_at += YOUNG_SECONDS  # a request that tries again would wait as long
+                deliverer.settle(deliveries)  # workers need not wait for this process
                 return False
         self._breaker.reset()
         deliverer.settle([delivery for delivery in deliveries if delivery.error is not None])
