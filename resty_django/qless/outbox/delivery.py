@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from django.db import connections, transaction
-from django.db.models import F, QuerySet
+from django.db.models import F, Q, QuerySet
 
 from resty_django.conf import conf
 from resty_django.database.times import from_db, to_db
@@ -100,7 +100,9 @@ class Deliverer:
         now = self.client.clock()
         waiting = self.entries.filter(state=WAITING)
         if after is None:
-            waiting = waiting.filter(due_at__lte=to_db(now))
+            # times further in the future are from before the clock was set back
+            is_due = Q(due_at__lte=to_db(now)) | Q(due_at__gt=to_db(now + 2 * LEASE_SECONDS))
+            waiting = waiting.filter(is_due)
             ids = list(waiting.order_by("due_at", "pk").values_list("pk", flat=True)[:MAX_ENTRIES])
         else:
             ids = list(waiting.filter(pk__gt=after).order_by("pk").values_list("pk", flat=True)[:MAX_ENTRIES])
@@ -209,11 +211,9 @@ class Deliverer:
     def needed(self, entries: Sequence[OutboxEntry]) -> dict[int, set[int]]:
         """Return by entry those that have to be delivered before it, if there are any: they contain jobs or groups for
         which it waits, and the core takes an unknown ID for one that is done."""
-        return {
-            entry.pk: {found.pk for name in names_in(entry.depends) for found in entries_with(self.entries, name)}
-            for entry in entries
-            if entry.depends
-        }
+        depends = {entry.pk: {*names_in(entry.depends)} for entry in entries if entry.depends}
+        found = entries_with(self.entries, set().union(*depends.values())) if depends else []
+        return {pk: {other.pk for other in found if names & {*names_in(other.ids)}} for pk, names in depends.items()}
 
     # --- maintenance ---
 

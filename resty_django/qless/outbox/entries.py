@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final
 
 from django.db.models import QuerySet
@@ -99,12 +100,12 @@ def requests_of(entry: OutboxEntry, now: float, keep: float) -> list[Request]:
     return requests
 
 
-def entries_with(entries: QuerySet[OutboxEntry], name: str) -> list[OutboxEntry]:
-    """Return the entries that wait or were refused, and contain a job or group. Few entries wait at most times."""
-    wanted = token(name)
+def entries_with(entries: QuerySet[OutboxEntry], names: Collection[str]) -> list[OutboxEntry]:
+    """Return the entries that wait or were refused, and contain one of these jobs and groups, oldest first."""
+    wanted = {token(name) for name in names}
     found = entries.filter(state__in=(WAITING, REFUSED))
-    first = list(found.filter(jid=wanted).order_by("id"))
-    if first:
-        return first
-    line = f"\n{wanted}\n"
-    return [entry for entry in found.filter(ids__contains=line).order_by("id") if line in entry.ids]
+    graphs = found.exclude(jobs=1)  # few
+    if len(wanted) == 1:
+        graphs = graphs.filter(ids__contains=f"\n{next(iter(wanted))}\n")
+    contained = [entry for entry in graphs if not wanted.isdisjoint(entry.ids.split("\n"))]
+    return sorted([*found.filter(jobs=1, jid__in=wanted), *contained], key=attrgetter("pk"))

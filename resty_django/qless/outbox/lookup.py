@@ -33,7 +33,7 @@ def find(name: str) -> Steps[list[OutboxEntry]]:
 
 def _find(name: str) -> list[OutboxEntry]:
     aliases = conf.qless.outbox.database
-    return [entry for alias in aliases for entry in entries_with(OutboxEntry.objects.using(alias), name)]
+    return [entry for alias in aliases for entry in entries_with(OutboxEntry.objects.using(alias), [name])]
 
 
 def jobs_of(client: Client, entry: OutboxEntry) -> list[Job]:

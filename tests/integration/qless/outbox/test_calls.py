@@ -420,6 +420,15 @@ def test_delivered_rows_are_deleted_after_keep(outbox: Client, monkeypatch: pyte
     assert states() == []
 
 
+def test_a_clock_that_is_set_back_delays_nothing(outbox: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+    monkeypatch.setattr(outbox, "clock", clock)
+    result = add.delay(1)
+    clock.advance(-3600)
+    assert Deliverer(outbox, "default").run() == {"delivered": 1, "repeated": 1}
+    assert waiting(outbox) == [result.id]
+
+
 def test_redelivery_repeats_only_what_the_server_has_lost(outbox: Client) -> None:
     lost = [add.delay(number) for number in range(3)]
     deliver_all(outbox)
