@@ -22,7 +22,7 @@ YOUNG_SECONDS: Final = 10.0
 MARKER_MARGIN_SECONDS: Final = 86_400
 """Time for which the core's marker of an entry outlives the last automatic delivery."""
 DELAY: Final = 6
-"""The position in the command `put` of the delay; in an entry it is the time of the start, or null."""
+"""The position in the command `put` of the delay; in an entry it is the time of the start, or 0."""
 WAITING, REFUSED, DELIVERED, DISCARDED = OutboxEntry.State
 
 
@@ -95,7 +95,7 @@ def requests_of(entry: OutboxEntry, now: float, keep: float) -> list[Request]:
     requests: list[Request] = []
     for number, command in enumerate(commands_of(entry), 1):
         if command[0] == "put":
-            command[DELAY] = max(0.0, (command[DELAY] or 0.0) - now)
+            command[DELAY] = max(0.0, command[DELAY] - now)
         requests.append(("once", entry.key, number, seconds, *command))
     return requests
 

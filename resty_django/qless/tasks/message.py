@@ -122,15 +122,14 @@ class TaskMessage(msgspec.Struct, frozen=True, kw_only=True):
     txid: str | None = None
     consequences: Consequences | None = None
 
-    def request(self, client: Client) -> Request:
-        """Return the command `put` with its arguments."""
-        return self._put(client, 0 if self.when is None else max(0.0, self.when - client.clock()))
+    def request(self, client: Client, for_outbox: bool = False) -> Request:
+        """Return the command `put` with its arguments.
 
-    def scheduled(self, client: Client) -> Request:
-        """Return the same for the outbox: with the time of the start, or None, in place of the delay."""
-        return self._put(client, self.when)
-
-    def _put(self, client: Client, delay: float | None) -> Request:
+        `for_outbox`: with the time of the start in place of the delay; 0: at once.
+        """
+        delay = self.when or 0
+        if delay and not for_outbox:
+            delay = max(0.0, delay - client.clock())
         request: Request = ("put", client.worker_name, self.queue, self.jid, self.klass, self.data, delay)
         request += self.options.arguments
         if self.unique:
@@ -242,7 +241,7 @@ def _call(planned: PlannedJobs, groups: Sequence[PlannedGroup], client: Client) 
     return Call(
         commands=[
             *(group.opening() for group in groups),
-            *(message.scheduled(client) for message in messages),
+            *(message.request(client, for_outbox=True) for message in messages),
             *(("group.close", group.id) for group in groups),
         ],
         jids=[message.jid for message in messages],
