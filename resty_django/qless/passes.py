@@ -9,9 +9,8 @@ from collections.abc import Sequence
 
 from django.db import connections
 
+from resty_django.database import limit_connection
 from resty_django.health import described
-
-from . import limit_connection
 
 
 class BackgroundPasses(ABC):
