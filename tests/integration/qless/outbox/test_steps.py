@@ -38,6 +38,12 @@ MAX_PAYLOAD = 400
 KINDS = ("plain", "depends", "delayed", "chain", "group", "unique", "refused")
 
 
+def forget_owner() -> None:
+    """Let the next call be the first one of a new process."""
+    outbox.default_outbox.cache_clear()
+    dispatcher.cache_clear()
+
+
 class Faulty(Client):
     """A client whose next pipeline may fail. `fault`: before it is sent, or after the server has carried it out."""
 
@@ -89,7 +95,7 @@ class Steps(RuleBasedStateMachine):
         OutboxEntry.objects.all().delete()
         Steps.now = START
         self.taken.clear()
-        dispatcher.cache_clear()
+        forget_owner()
         self.client = Client(self.url, worker_name="w", clock=lambda: self.now)
         self.client.config.set("max-payload", MAX_PAYLOAD)
         self.processes = [Process(Deliverer(self._faulty(skew), "default")) for skew in (0.0, 25.0)]
@@ -173,7 +179,7 @@ class Steps(RuleBasedStateMachine):
     @rule()
     def owners_die(self) -> None:
         self.hooks.clear()
-        dispatcher.cache_clear()
+        forget_owner()
 
     # --- deliverers ---
 
