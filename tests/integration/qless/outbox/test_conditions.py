@@ -325,3 +325,132 @@ def test_a_row_that_the_server_refuses_stops_no_other(
     assert "longer than max-payload" in OutboxEntry.objects.get(state=State.REFUSED).error
     assert put_once(client, before, after)
     assert client.jobs.get(refused.id) is None
+
+
+def test_the_text_of_an_error_fits_each_database(later: Clients, no_owner: None) -> None:
+    client, name = later(11.0), "a\udc80"
+    client.config.set("fixes", "all")
+    add.apply_async((1,), task_id=name)
+    other = add.apply_async((2,), depends=[name])
+    assert Deliverer(client, "default").run() == {"delivered": 2}
+    add.apply_async((1,), task_id=name, depends=[other.id])
+    other = add.delay(1)
+    assert Deliverer(client, "default").run() == {"delivered": 1, "refused": 1}
+    assert "would wait for itself" in OutboxEntry.objects.get(state=State.REFUSED).error
+    assert put_once(client, other)
+
+
+class Emptied(Client):
+    """A client whose server is emptied between the commands of its first pipeline."""
+
+    is_emptied = False
+
+    def call_many(self, requests: Any) -> list[Any]:
+        if self.is_emptied:
+            return super().call_many(requests)
+        self.is_emptied = True
+        replies = super().call_many(requests[:1])
+        self.source.sync().flushdb()
+        return replies + super().call_many(requests[1:])
+
+
+def test_a_row_is_sent_again_after_the_server_was_emptied_between_its_commands(
+    later: Clients, no_owner: None, valkey_url: str
+) -> None:
+    last = chain(add.s(1), add.s(2)).delay()
+    with closing(Emptied(valkey_url, clock=later(11.0).clock)) as client:
+        Deliverer(client, "default").run()
+    assert states() == ["waiting"]
+    client = later(20.0)
+    assert Deliverer(client, "default").run() == {"delivered": 1}
+    assert put_once(client, last.parent, last)
+
+
+# --- rows that wait for others ---
+
+
+def test_a_process_delivers_what_depends_on_its_own_jobs(outbox: Client) -> None:
+    first = add.delay(1)
+    second = add.apply_async((2,), depends=[first.id])
+    with transaction.atomic():
+        third = add.apply_async((3,), depends=[first.id, second.id])
+    assert put_once(outbox, first, second, third)
+
+
+def test_a_dependent_does_not_send_a_row_before_the_earlier_ones_of_its_transaction(
+    later: Clients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as dying, transaction.atomic():
+        dying.setattr(Outbox, "deliver", lambda outbox, entry: False)
+        first, second = add.delay(1), add.delay(2)
+    dependent = add.apply_async((3,), depends=[second.id])
+    client = later(11.0)
+    Deliverer(client, "default").run()
+    assert client.queues["q"].jobs.ready() == [first.id, second.id]
+    assert put_once(client, first, second, dependent)
+
+
+def test_a_pass_ends_although_many_rows_wait_for_one(
+    later: Clients, no_owner: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client: Any = later(11.0)
+    client.config.set("max-payload", 200)
+    refused = add.delay(10**300)
+    for number in range(4):
+        add.apply_async((number,), depends=[refused.id])
+    monkeypatch.setattr("resty_django.qless.outbox.delivery.MAX_ENTRIES", 2)
+    deliverer = Deliverer(client, "default")
+    passes = []
+
+    def slow(entries: Any) -> Any:
+        passes.append(len(entries))
+        assert len(passes) < 10
+        client.skew += 2.0
+        return needed(entries)
+
+    needed = deliverer.needed
+    monkeypatch.setattr(Deliverer, "needed", staticmethod(slow))
+    assert deliverer.run() == {"refused": 1, "blocked": 4}
+
+
+# --- maintenance ---
+
+
+def test_a_row_that_is_redelivered_at_this_moment_is_not_deleted(later: Clients) -> None:
+    result = add.delay(1)
+    Deliverer(later(11.0), "default").run()
+    deliverer = Deliverer(later(11.0 + 8 * 86400), "default")
+
+    def redeliver_before(execute: Any, sql: str, *args: Any) -> Any:
+        if sql.startswith("DELETE"):
+            OutboxEntry.objects.update(state=State.WAITING)
+        return execute(sql, *args)
+
+    with connection.execute_wrapper(redeliver_before):
+        assert deliverer.tidy() == 0
+    assert OutboxEntry.objects.get().jid == result.id
+
+
+def test_redelivery_includes_what_its_process_has_not_marked(
+    outbox: Client, valkey: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = add.delay(1)
+    valkey.flushdb()
+    call_command("qless_outbox", redeliver_since="1h")
+    for _ in range(MARKS_PER_UPDATE - 1):
+        add.delay(2)
+    assert {*states()} == {"delivered"}
+    assert put_once(outbox, result)
+
+
+def test_an_error_after_the_commit_is_logged(
+    outbox: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(outbox: Outbox, entry: OutboxEntry) -> bool:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(Outbox, "deliver", fail)
+    with transaction.atomic():
+        add.delay(1)
+    assert "broken" in caplog.text
+    assert states() == ["waiting"]
