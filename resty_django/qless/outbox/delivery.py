@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -116,10 +116,13 @@ class Deliverer:
             rows.update(claim=self.token, due_at=to_db(now + LEASE_SECONDS))
         return list(self.entries.filter(pk__in=ids, claim=self.token, state=WAITING).order_by("pk"))
 
-    def send(self, entries: Sequence[OutboxEntry], *, in_order: bool = True) -> list[Delivery]:
+    def send(
+        self, entries: Sequence[OutboxEntry], *, in_order: bool = True, delivered: Collection[int] = ()
+    ) -> list[Delivery]:
         """Send entries to the core, in order, and return the results: not of those that others have to precede.
 
-        `in_order`: whether an entry waits for earlier ones of its transaction.
+        `in_order`: whether an entry waits for earlier ones of its transaction. `delivered`: the primary keys of entries
+        that were delivered, but are not marked.
         """
         deliveries: dict[int, Delivery] = {}
         earlier, needed = self._earlier(entries) if in_order else {}, self.needed(entries)
@@ -130,7 +133,7 @@ class Deliverer:
             if batch and (needs & batch.keys() or size + entry.jobs > MAX_REQUESTS):
                 deliveries |= self._send([*batch.values()])
                 batch = {}
-            ended = {pk for pk, delivery in deliveries.items() if delivery.error is None}
+            ended = {*delivered} | {pk for pk, delivery in deliveries.items() if delivery.error is None}
             refused = {pk for pk, delivery in deliveries.items() if delivery.is_refused}
             if needs <= ended and earlier.get(entry.pk, set()) <= ended | refused | batch.keys():
                 batch[entry.pk] = entry

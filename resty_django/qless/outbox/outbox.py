@@ -122,10 +122,11 @@ class Outbox:
     def _deliver(self, entry: OutboxEntry) -> bool:
         alias = entry._state.db or "default"
         deliverer = Deliverer(self.client, alias)
-        needed = deliverer.needed([entry]).get(entry.pk, set()) - {*self._delivered.get(alias, ())}
+        delivered = {*self._delivered.get(alias, ())}
+        needed = deliverer.needed([entry]).get(entry.pk, set()) - delivered
         # entries of other processes, too: they may be delivered, but not marked, and sending them again does no harm
         before = list(deliverer.entries.filter(pk__in=needed).order_by("pk")) if needed else []
-        deliveries = deliverer.send([*before, entry], in_order=False)
+        deliveries = deliverer.send([*before, entry], in_order=bool(before), delivered=delivered)
         for delivery in deliveries:
             if isinstance(delivery.error, StoreDown):
                 self._breaker.record_failure(delivery.error)
