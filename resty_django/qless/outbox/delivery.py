@@ -233,7 +233,7 @@ class Deliverer:
         deleted = 0
         ended = self.entries.filter(state__in=(DELIVERED, DISCARDED), due_at__lt=to_db(now))
         while ids := list(ended.values_list("pk", flat=True)[:MAX_DELETED]):
-            deleted += self.entries.filter(pk__in=ids).delete()[0]
+            deleted += ended.filter(pk__in=ids).delete()[0]
         return deleted
 
     def redeliver(self, since: float) -> int:
