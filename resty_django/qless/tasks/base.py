@@ -103,6 +103,7 @@ class Task(Runnable, Generic[P, R]):
         self.parameter_names = self.parameters.names
         self.call_signature = self.parameters.signature
         self.keep_result = not self.options.ignore_result
+        self._has_reactions = bool(self.options.reactions)
         check_callbacks(self.options)
         register(self, self.path, (self.name, *self.options.aliases))  # refuses a duplicate before it is scheduled
         self.schedule = Schedule.of(self)
@@ -222,7 +223,7 @@ class Task(Runnable, Generic[P, R]):
         if options is not NO_OPTIONS:  # `delay` has none, and is faster without these calls
             start_at, expires_at = timing(client.clock, options.countdown, options.eta, options.expires)
             put_options = put_options.updated(options)
-        if options.depends or options.reactions or self.options.reactions:
+        if self._has_reactions or (options is not NO_OPTIONS and (options.depends or options.reactions)):
             consequences = consequences_of(self, options, client)
         return TaskMessage(
             queue=options.queue or self.queue,
