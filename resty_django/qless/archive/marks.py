@@ -60,7 +60,7 @@ class ArchiveStatus:
 
     @property
     def late(self) -> bool:
-        """Whether Redis may soon delete jobs that are not archived: half of its time or of its places are used up."""
+        """Whether Redis may soon delete jobs that are not archived: they use half of its time or of its number."""
         return self.enabled and (self.lag > 0.5 * self.keeps or self.behind > max(0.5 * self.kept, 1))
 
 
@@ -86,7 +86,7 @@ def begin_pass(client: Client, now: float) -> None:
 
 
 def add(client: Client, **numbers: int) -> None:
-    """Add to marks that are counts."""
+    """Increase counts among the marks: `add(client, written=5)`."""
     for name, number in numbers.items():
         if number:
             command(client, "HINCRBY", "archive", name, number)

@@ -251,7 +251,7 @@ def store(rows: Sequence[ArchivedJob]) -> tuple[int, int]:
 
 
 def upsert(rows: Sequence[ArchivedJob]) -> int:
-    """Insert rows, or replace rows of earlier ends; return how many."""
+    """Insert rows, or replace the rows of earlier ends of the same jobs; return how many."""
     database = router.db_for_write(ArchivedJob)
     has_target = connections[database].features.supports_update_conflicts_with_target
     with transaction.atomic(using=database):

@@ -443,7 +443,7 @@ def _checked(spec: JobSpec) -> dict[str, Any]:
 
 
 def _options_json(spec: JobSpec, txid: str | None) -> bytes:
-    """Return the options of a job for the command `put.many`; nothing if the core's defaults apply."""
+    """Return the options of a job for the command `put.many`; empty if the core's defaults apply."""
     options: dict[str, Any] = {}
     values = (spec.jid, spec.delay, spec.priority, spec.tags, spec.retries, spec.depends, spec.outcome)
     if values.count(None) < len(values):

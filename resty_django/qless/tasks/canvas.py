@@ -289,7 +289,7 @@ def consequences_of(task: Task[..., Any], options: EnqueueOptions, client: Clien
 def _callbacks(
     reactions: CallReactions, client: Client, result: ArgumentSource, silent: Task[..., Any] | None
 ) -> Consequences:
-    """Return the callbacks. `result`: the first argument of `link`. `silent`: a task that keeps no result for it."""
+    """Return the callbacks. `result`: the source of `link`'s first argument. `silent`: a task that keeps no result."""
     outcome = ArgumentSource("pass", "outcome")
 
     def planned(option: str, callbacks: Callbacks, source: ArgumentSource) -> list[PlannedCallback]:

@@ -99,12 +99,12 @@ class PutOptions:
 
 
 class TaskMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A job to enqueue, made of a call of a task.
+    """A job to enqueue, made from a call of a task.
 
     - `klass`: the path of the task. `data`: JSON.
     - `when`: seconds since the epoch; None: at once.
     - `unique`: whether a waiting or running job with this jid stays unchanged.
-    - `consequences`: None: nothing follows from its end.
+    - `consequences`: the consequences of its end; None if there are none.
 
     A struct: with a named tuple, `Task.message` would take 20 % longer.
     """

@@ -1,6 +1,6 @@
 """Options of tasks and of their calls.
 
-Each set of options exists in two forms: the keywords that people write, typed so that mypy rejects a wrong one
+Each set of options exists in two forms: the keywords of calls, typed so that mypy rejects a wrong one
 (`TaskKeywords`, `EnqueueKeywords`, `StepKeywords`); and the value that is made of them and passed on whole
 (`TaskOptions`, `EnqueueOptions`, `CallReactions`). The values are structs, which are made in a tenth
 of the time of frozen dataclasses: `Task.message` with options would take 15 % longer.

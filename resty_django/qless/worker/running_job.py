@@ -24,7 +24,8 @@ MAX_REFUSALS: Final = 3
 
 JobEnd: TypeAlias = Literal["completed", "failed", "retried", "lost", "returned", "by itself", "handed over"]
 """How a run ended. `lost`: the lease was lost. `returned`: the job went back to its queue, because the worker stops.
-`by itself`: the job's function ended the lease, for example by `job.complete()`. `handed over`: to Celery."""
+`by itself`: the job's function ended the lease, for example by `job.complete()`. `handed over`: a Celery process runs
+the job."""
 
 Inbox: TypeAlias = "SimpleQueue[RunningJob | Callable[[], object]]"
 """The inbox of a worker loop: jobs that have ended, and functions to call. Any thread and signal handler may `put`."""
