@@ -29,7 +29,6 @@ from .check import LimitCheck
 from .request_limit import RequestLimit
 from .results import LimitResult
 
-
 KeyedLimit: TypeAlias = tuple[RequestLimit, str]
 """A limit that applies to a request, and the request's key."""
 KeyedLimits: TypeAlias = list[KeyedLimit]
@@ -305,9 +304,7 @@ def _advising(keyed: KeyedLimits) -> Iterable[KeyedLimits]:
 def _bans(keyed: KeyedLimits) -> dict[tuple[str, str], KeyedLimit]:
     """Return the limits with bans by their name and key: the limits of several rates share their bans."""
     return {
-        (limit.name, key): (limit, key)
-        for limit, key in keyed
-        if limit.ban is not None and not limit.options.shadow
+        (limit.name, key): (limit, key) for limit, key in keyed if limit.ban is not None and not limit.options.shadow
     }
 
 
