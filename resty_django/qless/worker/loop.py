@@ -92,9 +92,8 @@ class WorkerLoop:
         signal.signal(signal.SIGTERM, lambda *_: loop.inbox.put(partial(loop.stop, grace=30.0)))
         sys.exit(loop.run())
 
-    `run` blocks until the worker is stopped. Any thread may call `snapshot` and read `state`. Only the thread of `run`
-    calls the other methods: to call one from elsewhere, put it into the inbox. A signal handler may do so, since
-    `SimpleQueue.put` is reentrant.
+    `run` blocks until the worker is stopped. Any thread may call `snapshot` and read `state`. To call another method,
+    put it into the inbox, also in a signal handler: `SimpleQueue.put` is reentrant.
 
     - `client`: sends the commands. Its `worker_name` is `name`.
     - `reserver`: the order in which the queues are polled.
