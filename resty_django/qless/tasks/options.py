@@ -19,6 +19,8 @@ from django.utils import timezone
 from resty_django.text.suggestions import did_you_mean
 
 from ..clients.put_options import checked_option, checked_options
+from ..middleware.bounds import Timeout
+from ..middleware.limits import Rate
 from ..middleware.retries import RetryPolicy
 from .consequences import Policy, checked_policy
 
@@ -224,6 +226,13 @@ class TaskOptions(Reactions, frozen=True, kw_only=True):
             self.retried_exceptions if is_retried else (),
             where=f"{path}: ",
         )
+
+    def around(self, name: str, retries: Sequence[Middleware]) -> list[Middleware]:
+        """Return the middleware around each run, the outermost first. `name`: of the task; `retries`: decides on
+        them."""
+        rate = [] if self.rate is None else [Rate(self.rate, name)]
+        timeout = [] if self.timeout is None else [Timeout(self.timeout)]
+        return [*rate, *retries, *timeout, *self.middleware]
 
     @property
     def retried_exceptions(self) -> tuple[type[Exception], ...]:

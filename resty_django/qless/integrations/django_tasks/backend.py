@@ -12,7 +12,7 @@ The life of a task, as Django's `TaskResult` describes it:
 
 from __future__ import annotations
 
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from django.apps import apps
 from django.core.checks import CheckMessage, Error
@@ -30,14 +30,19 @@ from ...clients.recurring import RecurringJob
 from ...clients.replies import JobResult
 from ...clients.serialization import encode
 from ...errors import NotAllowed
-from ...tasks.message import PutOptions, TaskMessage, waits_for_commit
-from ...tasks.options import timestamp
+from ...tasks.canvas import callbacks_of
+from ...tasks.message import ArgumentSource, PutOptions, TaskMessage, waits_for_commit
+from ...tasks.options import NO_OPTIONS, timestamp, timing
 from .compat import BaseTaskBackend, InvalidTask, Task, TaskResult, TaskResultDoesNotExist, TaskResultStatus, signals
 from .results import TaskRecord, result_from_job, to_datetime
 from .runner import DjangoTask
+from .task import QlessTask, options_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+VALUE: Final = ArgumentSource("pass", "value")
+"""The first argument of callbacks: an outcome that contains the return value of the task."""
 
 
 class QlessBackend(BaseTaskBackend):
@@ -60,8 +65,10 @@ class QlessBackend(BaseTaskBackend):
       their queue is in the setting QLESS ON_COMMIT. `aenqueue` never waits: async code has no transactions in Django.
 
     Wrong values of `RETRIES` and `BACKOFF` raise `TypeError` or `InvalidArgument` at the first use of the backend.
+    Tasks may have options of their own: see `QlessTask`.
     """
 
+    task_class = QlessTask
     supports_defer = True
     supports_async_task = True
     supports_get_result = True
@@ -78,9 +85,9 @@ class QlessBackend(BaseTaskBackend):
             backoff=self.options.get("BACKOFF", 1.0),
         )
         self.retries: int | None = options["retries"]
-        """None: the server's default, and only after the death of a worker."""
+        """None: the server's default, and only after the death of a worker. Applies to tasks without `retries`."""
         self.backoff: float = options["backoff"]
-        """Read by `DjangoTask` after an exception."""
+        """Read by workers after an exception in a task without `backoff`."""
         self.on_commit: bool | None = self.options.get("ON_COMMIT")
 
     def check(self, **kwargs: object) -> list[CheckMessage]:
@@ -113,7 +120,11 @@ class QlessBackend(BaseTaskBackend):
     def enqueue(self, task: Task[P, R], args: list[Any], kwargs: dict[str, Any]) -> TaskResult[P, R]:
         """Enqueue a task, and return its `TaskResult`, with the status READY.
 
-        Raises `InvalidTask`, and `TypeError` for arguments that are not JSON.
+        If the task is `unique` and a job with these arguments waits or runs already, the result has the ID of this job,
+        and `refresh()` loads its state.
+
+        Raises `InvalidTask`, `TypeError` for arguments that are not JSON, and `NotAllowed` for a callback that workers
+        would refuse.
         """
         now = client.clock()
         result = self._new_result(task, args, kwargs, now)
@@ -145,9 +156,10 @@ class QlessBackend(BaseTaskBackend):
             job_classes.find(task.module_path)  # a worker finds the task of the job in the same way
         except NotAllowed as error:
             raise InvalidTask(str(error)) from None
+        unique_id = task.unique_id(args, kwargs) if isinstance(task, QlessTask) else None
         return TaskResult(
             task=task,
-            id=client.generate_jid(),
+            id=unique_id or client.generate_jid(),
             status=TaskResultStatus.READY,
             enqueued_at=to_datetime(now),
             started_at=None,
@@ -162,19 +174,30 @@ class QlessBackend(BaseTaskBackend):
 
     def _job_message(self, result: TaskResult[P, R], now: float) -> TaskMessage:
         """Return the job for a new `TaskResult`, ready to be sent."""
-        task = result.task
+        task, options = result.task, options_of(result.task)
         run_after = None if task.run_after is None else timestamp(task.run_after)
+        expires = task.expires if isinstance(task, QlessTask) else None
+        retries = self.retries if options.retries is None else options.retries
         record = TaskRecord(
-            args=result.args, kwargs=result.kwargs, backend=self.alias, enqueued=now, run_after=run_after
+            args=result.args,
+            kwargs=result.kwargs,
+            backend=self.alias,
+            enqueued=now,
+            run_after=run_after,
+            expires=None if expires is None else timing(lambda: now, None, None, expires).expires_at,
+            retried=retries is not None or options.backoff is not None,
         )
+        reactions = options.reactions and NO_OPTIONS.over(options)
         return TaskMessage(
             queue=task.queue_name,
             jid=result.id,
             klass=task.module_path,
             data=encode(record.to_data()),
             when=run_after,
-            options=PutOptions(priority=task.priority or None, retries=self.retries),
+            options=PutOptions(priority=task.priority or None, retries=retries, tags=options.tags),
+            unique=bool(options.unique),
             txid=current_txid(),
+            consequences=callbacks_of(reactions, client, VALUE, outcome=VALUE) if reactions else None,
         )
 
     # --- results ---
