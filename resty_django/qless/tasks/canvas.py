@@ -296,8 +296,8 @@ def callbacks_of(
     silent: Task[..., Any] | None = None,
     outcome: ArgumentSource = OUTCOME,
 ) -> Consequences:
-    """Return the callbacks. `result`, `outcome`: the sources of the first argument of `link`, and of the others. `silent`:
-    a task that keeps no result."""
+    """Return the callbacks. `result`, `outcome`: the sources of the first argument of `link`, and of the others.
+    `silent`: a task that keeps no result."""
 
     def planned(option: str, callbacks: Callbacks, source: ArgumentSource) -> list[PlannedCallback]:
         return [signature.callback(option, source, client) for signature in signatures_of(option, callbacks)]

@@ -65,7 +65,7 @@ class QlessBackend(BaseTaskBackend):
       their queue is in the setting QLESS ON_COMMIT. `aenqueue` never waits: async code has no transactions in Django.
 
     Wrong values of `RETRIES` and `BACKOFF` raise `TypeError` or `InvalidArgument` at the first use of the backend.
-    Tasks may have options of their own: see `QlessTask`.
+    Tasks may have options, too: see `QlessTask`.
     """
 
     task_class = QlessTask

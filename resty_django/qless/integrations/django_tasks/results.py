@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from traceback import format_exception
 from typing import Any, ParamSpec, TypeVar
@@ -45,12 +45,15 @@ class TaskRecord:
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> TaskRecord:
         """Return the record in the data of a job. Raises `TypeError` if another program has put the job."""
-        return cls(**{each.name: data[each.name] for each in fields(cls) if each.name in data})
+        return cls(**{name: data[name] for name in cls.__slots__ if name in data})
 
     def to_data(self) -> dict[str, Any]:
         """Return the record as data of a job, without unknown times and without an empty list of errors."""
-        data = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {name: value for name, value in data.items() if value is not None and (name != "errors" or value)}
+        return {
+            name: value
+            for name in self.__slots__
+            if (value := getattr(self, name)) is not None and (value or name != "errors")
+        }
 
     def add_error(self, error: BaseException) -> None:
         """Record that a run has failed."""
@@ -152,7 +155,8 @@ def _as_enqueued(task: Task[P, R], job: Job, record: TaskRecord) -> Task[P, R]:
         changes["queue_name"] = job.queue_name
     if record.run_after is not None:
         changes["run_after"] = to_datetime(record.run_after)
+    changes = {name: value for name, value in changes.items() if getattr(task, name) != value}
     try:
-        return replace(task, **changes)
+        return replace(task, **changes) if changes else task
     except (InvalidTask, ImproperlyConfigured):  # the settings have changed, or the job was moved
         return task

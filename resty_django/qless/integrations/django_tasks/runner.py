@@ -81,8 +81,8 @@ class DjangoTask(Runnable):
 class ErrorRecorder:
     """Middleware around the runs of a task: records their errors in the job, and decides on retries.
 
-    The job itself says whether it is retried, and how often. The delay is the task's, else that of the backend, if it
-    still exists.
+    The job itself says whether it is retried, and how often. The delay is the task's `backoff`, else the BACKOFF of the
+    job's backend, else a second, doubled for each further retry.
     """
 
     def __init__(self, task: Task[..., Any]) -> None:
@@ -148,7 +148,7 @@ class ErrorRecorder:
 
 
 _NO_ERRORS = (Outcome, LostLock, Stopping, GeneratorExit)
-"""Ends of a run that are not errors of the task: it has chosen its end, or this worker gives the job back."""
+"""Ends of a run that are not errors of the task: it has chosen its end, or this worker returns the job."""
 
 
 class _Run:
