@@ -36,7 +36,7 @@ from ...tasks.options import NO_OPTIONS, timestamp, timing
 from .compat import BaseTaskBackend, InvalidTask, Task, TaskResult, TaskResultDoesNotExist, TaskResultStatus, signals
 from .results import TaskRecord, result_from_job, to_datetime
 from .runner import DjangoTask
-from .task import QlessTask, options_of
+from .task import NO_TASK_OPTIONS, QlessTask, options_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -187,17 +187,19 @@ class QlessBackend(BaseTaskBackend):
             expires=None if expires is None else timing(lambda: now, None, None, expires).expires_at,
             retried=retries is not None or options.backoff is not None,
         )
-        reactions = options.reactions and NO_OPTIONS.over(options)
+        consequences = None
+        if options is not NO_TASK_OPTIONS and options.reactions:
+            consequences = callbacks_of(NO_OPTIONS.over(options), client, VALUE, outcome=VALUE)
         return TaskMessage(
             queue=task.queue_name,
             jid=result.id,
             klass=task.module_path,
             data=encode(record.to_data()),
             when=run_after,
-            options=PutOptions(priority=task.priority or None, retries=retries, tags=options.tags),
+            options=PutOptions(priority=task.priority or None, retries=retries, tags=[*options.tags]),
             unique=bool(options.unique),
             txid=current_txid(),
-            consequences=callbacks_of(reactions, client, VALUE, outcome=VALUE) if reactions else None,
+            consequences=consequences,
         )
 
     # --- results ---

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from resty_django.conf import conf
 from ...clients.job import Job
 from ...errors import LostLock
 from ...job_classes import Runnable
-from ...middleware.chain import Around, Middleware
+from ...middleware.chain import Around
 from ...middleware.job import WorkerJob
 from ...middleware.retries import RetryPolicy
 from ...outcomes import Outcome, RetryLater, Stopping
@@ -45,6 +45,7 @@ class DjangoTask(Runnable):
         parameters = Parameters(task.func, task.module_path, task.module_path, task.takes_context, False)
         self.call_signature = parameters.signature
         self.parameter_names = parameters.names
+        self.middleware = options_of(task).around(task.module_path, [ErrorRecorder(task)])
 
     @property
     def perform(self) -> Callable[[Job], object]:  # type: ignore[override]
@@ -53,11 +54,6 @@ class DjangoTask(Runnable):
     @property
     def result_ttl(self) -> float | None:  # type: ignore[override]
         return conf.qless.result_ttl
-
-    @cached_property
-    def middleware(self) -> Sequence[Middleware]:
-        """The middleware around each run, the outermost first."""
-        return options_of(self.task).around(self.task.module_path, [ErrorRecorder(self.task)])
 
     def _perform(self, job: Job) -> dict[str, object]:
         run = _Run(self.task, job)

@@ -93,10 +93,9 @@ class QlessTask(Task):  # type: ignore[type-arg]
         """The options except `expires`, checked."""
         values = dict(self._options)
         if not values:
-            return _NO_OPTIONS
+            return NO_TASK_OPTIONS
         path = self.module_path
-        expires = values.pop("expires", None)
-        checked_options(f"{path}: ", expires=None if isinstance(expires, datetime) else expires)
+        checked_options(f"{path}: ", expires=values.pop("expires", None))
         options = TaskOptions(**values).checked(path)
         options.retry_policy(path)  # checks the backoff
         check_callbacks(options)
@@ -121,9 +120,9 @@ class QlessTask(Task):  # type: ignore[type-arg]
 
 OPTION_NAMES: Final = tuple(QlessTask.__annotations__)
 """The options that Django's tasks do not have."""
-_NO_OPTIONS: Final = TaskOptions()
+NO_TASK_OPTIONS: Final = TaskOptions()
 
 
 def options_of(task: Task[..., Any]) -> TaskOptions:
     """Return the options of any task; a task made for another backend has none."""
-    return task.job_options if isinstance(task, QlessTask) else _NO_OPTIONS
+    return task.job_options if isinstance(task, QlessTask) else NO_TASK_OPTIONS
