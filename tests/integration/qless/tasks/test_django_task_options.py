@@ -256,10 +256,16 @@ def test_a_job_of_an_earlier_release_is_retried_by_the_settings(
 
 
 def test_a_task_that_chooses_its_end_has_no_error(examples: Any, worker: TestWorker) -> None:
+    ends: list[str] = []
+
+    def receiver(task_result: Any, **kwargs: Any) -> None:
+        ends.append(str(task_result.status))
+
+    compat.signals.task_finished.connect(receiver)
     examples.FAILURES.append("x")
     result = examples.again_later.enqueue()
     assert outcomes(worker, 10) == ["retried", "completed"]
-    assert (refreshed(result).errors, result.return_value) == ([], "sent")
+    assert (refreshed(result).errors, result.return_value, ends) == ([], "sent", ["SUCCESSFUL"])
 
 
 def test_an_operator_may_retry_a_failed_task(examples: Any, worker: TestWorker) -> None:
