@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .. import validators
-from ..schema import above, at_least, between, duration, one_of, section, setting
+from ..schema import above, at_least, between, duration, named, one_of, section, setting
 
 POOLS = ("threads", "processes")
 """Where workers run sync jobs."""
@@ -58,6 +59,36 @@ class ArchiveSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRetention:
+    """How long, and how many, jobs of a queue are kept that have failed or are complete.
+
+    - `failed`, `completed`: time (None: as for the site).
+    - `failed_count`, `completed_count`: maximum number (None: only the site's maximum applies).
+    """
+
+    failed: float | None = duration(None, check=at_least(60))
+    failed_count: int | None = setting(None, check=at_least(0))
+    completed: float | None = duration(None, check=at_least(60))
+    completed_count: int | None = setting(None, check=at_least(0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionSettings(QueueRetention):
+    """How long, and how many, failed and complete jobs are kept in Redis. Workers delete older ones, the oldest first.
+
+    - `failed`: time for which failed jobs are kept (None: any time).
+    - `failed_count`: maximum number of failed jobs of all queues (None: any number).
+    - `completed`, `completed_count`: the same for complete jobs, if stricter than `jobs-history` and
+      `jobs-history-count` (None: only these apply).
+    - `queues`: by queue.
+    """
+
+    failed: float | None = duration(30 * 86_400.0, check=at_least(60))
+    failed_count: int | None = setting(100_000, check=at_least(0))
+    queues: Mapping[str, QueueRetention] = named(QueueRetention)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QlessSettings:
     """The job queue.
 
@@ -81,6 +112,7 @@ class QlessSettings:
     - `failed_warning`, `failed_window`: `resty_check` warns when this number of jobs of a group (0: never) failed
       within this number of seconds.
     - `archive`: the archive of finished jobs.
+    - `retention`: how long failed and complete jobs are kept in Redis.
     """
 
     alias: str = setting("default", check=validators.known_cache)
@@ -105,3 +137,4 @@ class QlessSettings:
     failed_window: float = setting(3600.0, check=above(0))
     failed_warning: int = setting(1, check=at_least(0))
     archive: ArchiveSettings = section(ArchiveSettings)
+    retention: RetentionSettings = section(RetentionSettings)

@@ -1,9 +1,10 @@
-"""The thread of a worker that writes the archive, and how long it waits between passes."""
+"""Threads of a worker that make passes over its jobs; the one that writes the archive, and its interval."""
 
 from __future__ import annotations
 
 import threading
 import time
+from typing import ClassVar
 
 from django.db import connections, router
 
@@ -39,14 +40,24 @@ def retry_interval(failures: int) -> float:
     return min(MAX_PASS_SECONDS, MIN_PASS_SECONDS * 2.0 ** (min(failures, 10) - 1))
 
 
-class Archiver:
-    """A thread that writes the archive until stopped. While the database is down, it retries ever less often."""
+class MaintenanceThread:
+    """A thread of a worker that makes passes until stopped. After errors, it retries ever less often."""
+
+    name: ClassVar[str]
+    failure: ClassVar[str]
+    """What to log with the first error."""
+    pause_ratio: ClassVar[float] = 1.0
+    """How much longer it pauses than it works, so that it slows down jobs little."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="qless-archive", daemon=True)
-        self._batch_start = 0.0
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        self._step_start = 0.0
+
+    def run_pass(self) -> float:
+        """Make one pass. Return the seconds until the next one."""
+        raise NotImplementedError
 
     def start(self) -> None:
         self._thread.start()
@@ -56,30 +67,47 @@ class Archiver:
         if self._thread.ident is not None:
             self._thread.join(5)
 
-    def _pause(self) -> bool:
-        # pauses as long as it works, so that it slows down jobs little
-        self._stopped.wait(min(MIN_PASS_SECONDS, time.monotonic() - self._batch_start))
-        self._batch_start = time.monotonic()
+    def pause(self) -> bool:
+        """Pause after a step; return whether to continue."""
+        self._stopped.wait(min(MIN_PASS_SECONDS, self.pause_ratio * (time.monotonic() - self._step_start)))
+        self._step_start = time.monotonic()
         return not self._stopped.is_set()
 
     def _run(self) -> None:
-        writer, failures, last = ArchiveWriter(self._client, self._pause), 0, time.monotonic()
+        failures = 0
         while not self._stopped.is_set():
+            self._step_start = time.monotonic()
             try:
                 limit_connection(router.db_for_write(ArchivedJob), seconds=10)
-                start = self._batch_start = time.monotonic()
-                outcome = writer.run()
-                rate = outcome.new_complete / max(1.0, start - last)
-                last, failures = start, 0
-                interval = next_interval(*redis_limits(self._client), rate)
-            except Exception as error:  # the worker's jobs go on, whatever happens to the archive
+                interval = self.run_pass()
+                failures = 0
+            except Exception as error:  # the worker's jobs go on, whatever happens here
                 failures += 1
                 if failures == 1:
-                    log.warning("Jobs could not be archived; retrying: %s", described(error))
+                    log.warning("%s; retrying: %s", self.failure, described(error))
                 interval = retry_interval(failures)
             finally:
                 connections.close_all()
             self._stopped.wait(interval)
+
+
+class Archiver(MaintenanceThread):
+    """Writes the archive."""
+
+    name = "qless-archive"
+    failure = "Jobs could not be archived"
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client)
+        self._writer = ArchiveWriter(client, self.pause)
+        self._last = time.monotonic()
+
+    def run_pass(self) -> float:
+        start = time.monotonic()
+        outcome = self._writer.run()
+        rate = outcome.new_complete / max(1.0, start - self._last)
+        self._last = start
+        return next_interval(*redis_limits(self._client), rate)
 
 
 def start_in_worker(client: Client) -> Archiver | None:

@@ -19,6 +19,7 @@ from django.db import connections
 from resty_django import events
 from resty_django.text import logger
 
+from .. import retention
 from ..archive import runner as archive
 from ..clients.client import Client
 from ..clients.default import default_client
@@ -102,7 +103,7 @@ def serve(
     if shown:
         threading.Thread(target=_send_snapshots, args=(parent, loop), name="qless-report", daemon=True).start()
     started = start_events()
-    archiver = archive.start_in_worker(client)
+    maintainers = [archive.start_in_worker(client), retention.start_in_worker(client)]
     log.info("worker %s serves the queues %s", loop.name, ", ".join(options.queues))
     try:
         return loop.run()
@@ -111,8 +112,9 @@ def serve(
         liveness.stop()
         indexer.stop()
         listener.stop()
-        if archiver is not None:
-            archiver.stop()
+        for maintainer in maintainers:
+            if maintainer is not None:
+                maintainer.stop()
         if started:
             events.stop()  # this process ends without its exit handlers
         log.info("worker %s has ended: %s", loop.name, dict(loop.in_flight.counts))
