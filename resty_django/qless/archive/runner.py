@@ -45,7 +45,7 @@ class MaintenanceThread:
 
     name: ClassVar[str]
     failure: ClassVar[str]
-    """What to log with the first error."""
+    """The text that is logged with the first error."""
     pause_ratio: ClassVar[float] = 1.0
     """How much longer it pauses than it works, so that it slows down jobs little."""
 
