@@ -65,7 +65,7 @@ class QlessBackend(BaseTaskBackend):
     - `BACKOFF`: seconds before the first retry after an exception, doubled for each further retry (default 1).
     - `ON_COMMIT`: whether a task that `enqueue` gets in a transaction waits for its commit. By default, tasks wait if
       their queue is in the setting QLESS ON_COMMIT. `aenqueue` never waits: async code has no transactions in Django.
-    - `OUTBOX`: whether tasks go through the outbox. By default, those of the queues in the setting QLESS OUTBOX do.
+    - `OUTBOX`: whether tasks go through the outbox. By default, they do if their queue is in QLESS OUTBOX.
 
     Wrong values of `RETRIES` and `BACKOFF` raise `TypeError` or `InvalidArgument` at the first use of the backend.
     Tasks may have options, too: see `QlessTask`.
