@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.db import DatabaseError, Error, connection, connections, transaction
+from django.db import Error, connection, connections, transaction
 
 from resty_django.qless import Client, chain
 from resty_django.qless.models import OutboxEntry
-from resty_django.qless.outbox.delivery import MAX_ENTRIES, Deliverer
+from resty_django.qless.outbox.delivery import Deliverer
 from resty_django.qless.outbox.outbox import MARKS_PER_UPDATE, Outbox, default_outbox
 from tests.integration.qless.conftest import SkewedClient, change_settings, history
 from tests.integration.qless.tasks.examples import add
@@ -65,7 +65,7 @@ def second(outbox: Client, tmp_path: Path) -> Iterator[str]:
 
 
 def in_thread(function: Callable[[], object]) -> threading.Thread:
-    """Run a function with connections of its own."""
+    """Run a function with separate connections."""
 
     def run() -> None:
         try:
@@ -95,9 +95,7 @@ def servers_only() -> None:
 
 
 @pytest.mark.parametrize("undone", ["default", "second"])
-def test_transactions_of_two_databases_end_separately(
-    outbox: Client, settings: Any, second: str, undone: str
-) -> None:
+def test_transactions_of_two_databases_end_separately(outbox: Client, settings: Any, second: str, undone: str) -> None:
     change_settings(settings, OUTBOX={"DATABASE": ["default", second]})
     results = {}
     with transaction.atomic("default"), transaction.atomic(second):
@@ -192,6 +190,31 @@ def test_two_deliverers_at_once_put_each_job_once(later: Clients, no_owner: None
         thread.join(60)
     assert {*states()} == {"delivered"}
     assert put_once(clients[0], *results)
+
+
+def test_an_entry_that_is_claimed_without_the_earlier_ones_of_its_transaction_waits(
+    later: Clients, no_owner: None
+) -> None:
+    with transaction.atomic():
+        results = [add.delay(1), add.delay(2)]
+    client = later(11.0)
+    deliverer, other = (Deliverer(client, "default") for _ in range(2))
+    claimed = deliverer.claim()
+    assert deliverer.send(claimed[1:]) == []
+    other.settle(other.send(claimed[:1]))
+    assert [delivery.error for delivery in deliverer.send(claimed[1:])] == [None]
+    assert client.queues["q"].jobs.ready() == [result.id for result in results]
+
+
+def test_an_entry_that_is_discarded_while_it_is_sent_stays_discarded(later: Clients, no_owner: None) -> None:
+    result = add.delay(1)
+    client = later(11.0)
+    deliverer = Deliverer(client, "default")
+    claimed = deliverer.claim()
+    result.revoke()
+    deliverer.settle(deliverer.send(claimed))
+    assert states() == ["discarded"]
+    assert client.jobs.get(result.id) is None
 
 
 # --- clocks ---

@@ -23,7 +23,7 @@ SIGKILL = -9
 
 @pytest.fixture
 def deliverer(valkey: Any, valkey_url: str, settings: Any) -> Iterator[Deliverer]:
-    """What comes after the process that dies, when claims have ended."""
+    """A deliverer after the end of all claims."""
     change_settings(settings, **shop.settings_for(valkey_url))
     client = SkewedClient(valkey_url)
     client.skew = 61.0
@@ -67,5 +67,3 @@ def test_no_order_loses_its_job_when_the_process_that_delivers_it_dies(
     assert shop.puts(deliverer.client) <= shop.expected()
     deliverer.run()
     check(deliverer)
-
-

@@ -75,10 +75,13 @@ class Storm:
                     self.deaths[point] += 1
                     self.start(*arguments)
                 else:
-                    assert process.returncode == 0 and arguments[0] == "sell", self.log.read_text()[-3000:]
+                    end = (process.returncode, arguments[0])
+                    assert end == (0, "sell"), self.log.read_text()[-3000:]
 
     def kill_a_worker(self) -> None:
-        pids = [pid for _, arguments, process in self.running if "runqless" in arguments for pid in descendants(process.pid)]
+        pids = [
+            pid for _, arguments, process in self.running if "runqless" in arguments for pid in descendants(process.pid)
+        ]
         if pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.dice.choice(pids), signal.SIGKILL)

@@ -87,7 +87,7 @@ class Steps(RuleBasedStateMachine):
     url: str
     now = START
     taken: ClassVar[list[Any]] = []
-    """What the commits since the last step leave to the owner."""
+    """Deliveries that the commits since the last step leave to the owner."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class Steps(RuleBasedStateMachine):
         self.processes = [Process(Deliverer(self._faulty(skew), "default")) for skew in (0.0, 25.0)]
         self.rows: list[Row] = []
         self.hooks: list[list[Any]] = []
-        """What owners have to deliver, by transaction."""
+        """Deliveries that owners have left to do, by transaction."""
         self.puts: Counter[str] = Counter()
         self.events = Events(self.redis)
         self.numbers = 0
@@ -344,7 +344,7 @@ def run_machine(machine: type[Steps], examples: int, steps: int, same: bool = Fa
 
 def test_each_row_is_delivered_once(machine: type[Steps]) -> None:
     """The same steps in each run. The long test makes up new ones."""
-    run_machine(machine, examples=200, steps=30, same=True)
+    run_machine(machine, examples=300, steps=30, same=True)
 
 
 @pytest.mark.soak

@@ -32,7 +32,7 @@ POINTS: Final = {
 
 
 def sell(first: int, end: int, pause: float = 0.0) -> None:
-    """Accept those of these orders that have not been accepted, each with its jobs; every tenth is rolled back.
+    """Accept the orders of a range that are not accepted yet, with their jobs; every tenth is rolled back.
 
     `pause`: seconds before each order.
     """
