@@ -23,6 +23,7 @@ from resty_django.text import logger
 
 from ..clients.client import Client
 from ..clients.default import default_client
+from ..clients.transport import is_refusal
 from ..errors import InvalidArgument
 from ..models import OutboxEntry
 from .delivery import Deliverer
@@ -137,9 +138,8 @@ class Outbox:
                 return False
         self._breaker.reset()
         deliverer.settle([delivery for delivery in deliveries if delivery.error is not None])
-        done = [delivery.entry.pk for delivery in deliveries if delivery.error is None]
-        self._mark_later(deliverer, done)
-        return entry.pk in done
+        self._mark_later(deliverer, [delivery.entry.pk for delivery in deliveries if delivery.error is None])
+        return any(sent.pk == entry.pk and (error is None or is_refusal(error)) for sent, error, _is_new in deliveries)
 
     def _mark_later(self, deliverer: Deliverer, ids: Collection[int]) -> None:
         with self._lock:

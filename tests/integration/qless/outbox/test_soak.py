@@ -59,7 +59,7 @@ class Storm:
         points = ["row", "commit", "put", "sent", "mark", "marked"] if arguments[0] == "sell" else [*victim.POINTS][2:]
         options: dict[str, Any] = {"seconds": 1.0}
         if "runqless" not in arguments:  # workers are killed from outside
-            options |= {"point": self.dice.choice(points), "passes": self.dice.randint(1, 20)}
+            options |= {"point": self.dice.choice(points), "passes": self.dice.randint(1, 20 if arguments[0] == "sell" else 5)}
         process = shop.start(self.server.url, self.log, options, *arguments)
         self.running.append((options.get("point", ""), arguments, process))
 
@@ -145,7 +145,9 @@ def drain(client: Client) -> None:
 
 
 def report(storm: Storm, record_property: Callable[[str, object], None], **figures: object) -> None:
-    for name, figure in {"orders": len(shop.accepted()), "deaths": storm.deaths, **figures}.items():
+    text = storm.log.read_text()
+    errors = {name: text.count(name) for name in ("could not be delivered", "left to workers:", "eadlock")}
+    for name, figure in {"orders": len(shop.accepted()), "deaths": storm.deaths, "log": errors, **figures}.items():
         record_property(name, figure)
         print(f"{name}: {figure}")
 
