@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import random
 import signal
@@ -40,13 +41,17 @@ EMPTY = "local keys = redis.call('KEYS', 'ql:j:*') redis.call('FLUSHALL') return
 
 
 class Storm:
-    """The processes, each replaced by another when it dies at a random point, and a server with outages."""
+    """The processes, each replaced by another when it dies at one of the points, and a server with outages."""
 
     def __init__(self, server: Server, folder: Path) -> None:
         self.server = server
         self.log = folder / "log"
         self.dice = random.Random()
         self.deaths: dict[str, int] = dict.fromkeys([*victim.POINTS, "workers", "servers"], 0)
+        self.points = {
+            "sell": itertools.cycle(["row", "commit", "put", "sent", "mark", "marked"]),
+            "manage": itertools.cycle(["claim", "put", "sent", "mark", "marked"]),
+        }
         self.running: list[tuple[str, tuple[str, ...], processes.Process]] = []
         self.ended = threading.Event()
         share = ORDERS // SELLERS
@@ -56,10 +61,12 @@ class Storm:
             self.start("manage", command)
 
     def start(self, *arguments: str) -> None:
-        points = ["row", "commit", "put", "sent", "mark", "marked"] if arguments[0] == "sell" else [*victim.POINTS][2:]
         options: dict[str, Any] = {"seconds": 1.0}
         if "runqless" not in arguments:  # workers are killed from outside
-            options |= {"point": self.dice.choice(points), "passes": self.dice.randint(1, 20 if arguments[0] == "sell" else 5)}
+            options |= {
+                "point": next(self.points[arguments[0]]),
+                "passes": self.dice.randint(1, 20 if arguments[0] == "sell" else 5),
+            }
         process = shop.start(self.server.url, self.log, options, *arguments)
         self.running.append((options.get("point", ""), arguments, process))
 
