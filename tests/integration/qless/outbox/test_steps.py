@@ -344,7 +344,7 @@ def run_machine(machine: type[Steps], examples: int, steps: int, same: bool = Fa
 
 def test_each_row_is_delivered_once(machine: type[Steps]) -> None:
     """The same steps in each run. The long test makes up new ones."""
-    run_machine(machine, examples=300, steps=30, same=True)
+    run_machine(machine, examples=200, steps=30, same=True)
 
 
 @pytest.mark.soak
