@@ -14,8 +14,8 @@ from ..clients.client import Client
 from ..models import OutboxEntry
 from .entries import REFUSED, WAITING
 
-LATE_SECONDS: Final = 60.0
-"""Age from which an entry is late: its process and the workers should have delivered it."""
+LATE_SECONDS: Final = 120.0
+"""Age from which an entry is late. A worker has delivered it after 15 seconds, a minutely cron job after 80."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,10 @@ class OutboxStatus:
     @property
     def is_late(self) -> bool:
         return self.age > LATE_SECONDS
+
+    @property
+    def needs_attention(self) -> bool:
+        return self.is_late or self.refused > 0
 
 
 def status(client: Client) -> OutboxStatus:
