@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from django.conf import settings
+
 from .. import validators
 from ..schema import Problem, above, at_least, between, duration, one_of, section, setting
 
@@ -77,8 +79,9 @@ class OutboxSettings:
 
     @property
     def is_used(self) -> bool:
-        """Whether calls may use the outbox."""
-        return bool(self.queues)
+        """Whether calls may use the outbox: of these queues, or of a backend for Django's tasks."""
+        backends = getattr(settings, "TASKS", {}).values()
+        return bool(self.queues) or any(backend.get("OPTIONS", {}).get("OUTBOX") for backend in backends)
 
 
 def _converted_outbox(value: object, path: tuple[str, ...]) -> tuple[object, list[Problem]]:

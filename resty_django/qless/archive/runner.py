@@ -7,11 +7,11 @@ import time
 from django.db import router
 
 from resty_django.conf import conf
-from resty_django.database.passes import BackgroundPasses
 from resty_django.text import logger
 
 from ..clients.client import Client
 from ..models import ArchivedJob
+from ..passes import BackgroundPasses
 from .marks import redis_limits
 from .writer import ArchiveWriter
 

@@ -36,9 +36,9 @@ local JOB, QUEUE = prefix .. 'j:', prefix .. 'q:'
 local ARGV, once = ARGV, nil
 if command == 'once' then
   local number, done = tonumber(ARGV[4]), tonumber(call('GET', prefix .. 'once:' .. (ARGV[3] or '')) or 0)
-  local allowed = number == 0 and ' cancel ' or ' put group.open group.close '
-  if not number or not tonumber(ARGV[5]) or not find(allowed, ' ' .. (ARGV[6] or '') .. ' ', 1, true) then
-    error('Once(): needs a key, a number, seconds, and one of the commands' .. allowed)
+  local allowed = number == 0 and {cancel = 1} or {put = 1, ['group.open'] = 1, ['group.close'] = 1}
+  if not number or not tonumber(ARGV[5]) or not allowed[ARGV[6]] then
+    error('Once(): needs a key, a number, seconds, and one of its commands')
   elseif number > 0 and number <= done then
     return
   elseif number > done + 1 then

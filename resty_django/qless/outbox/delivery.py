@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from django.db import connections, transaction
-from django.db.models import F, QuerySet
+from django.db.models import F, Q, QuerySet
 
 from resty_django.conf import conf
 from resty_django.database.times import from_db, to_db
@@ -88,7 +88,7 @@ class Deliverer:
             for delivery in deliveries:
                 if isinstance(delivery.error, StoreDown):
                     raise delivery.error
-        return counts
+        return +counts
 
     # --- steps ---
 
@@ -100,7 +100,9 @@ class Deliverer:
         now = self.client.clock()
         waiting = self.entries.filter(state=WAITING)
         if after is None:
-            waiting = waiting.filter(due_at__lte=to_db(now))
+            # times further in the future are from before the clock was set back
+            is_due = Q(due_at__lte=to_db(now)) | Q(due_at__gt=to_db(now + 2 * LEASE_SECONDS))
+            waiting = waiting.filter(is_due)
             ids = list(waiting.order_by("due_at", "pk").values_list("pk", flat=True)[:MAX_ENTRIES])
         else:
             ids = list(waiting.filter(pk__gt=after).order_by("pk").values_list("pk", flat=True)[:MAX_ENTRIES])
@@ -164,7 +166,9 @@ class Deliverer:
             if error is None:
                 continue
             state = REFUSED if is_refusal(error) else WAITING
-            backoff = min(2.0 ** min(entry.attempts, 10), MAX_BACKOFF_SECONDS)
+            # after an outage of the server, the process pauses instead of the entry
+            is_down = isinstance(error, StoreDown)
+            backoff = 0.0 if is_down else min(2.0 ** min(entry.attempts, 10), MAX_BACKOFF_SECONDS)
             self._claimed([entry.pk]).update(
                 state=state, error=described(error), attempts=F("attempts") + 1, claim="", due_at=to_db(now + backoff)
             )
@@ -190,11 +194,16 @@ class Deliverer:
     # --- order ---
 
     def _earlier(self, entries: Sequence[OutboxEntry]) -> dict[int, set[int]]:
-        """Return by entry the earlier ones of its transaction that wait, if there are any."""
+        """Return by entry the earlier ones of its transaction that wait, if there are any.
+
+        Those with dependencies do not count: their jobs run after others in any case.
+        """
         keys = {entry.transaction for entry in entries if entry.transaction}
         if not keys:
             return {}
-        waiting = list(self.entries.filter(state=WAITING, transaction__in=keys).values_list("pk", "transaction"))
+        waiting = list(
+            self.entries.filter(state=WAITING, transaction__in=keys, depends="").values_list("pk", "transaction")
+        )
         return {
             entry.pk: {pk for pk, key in waiting if key == entry.transaction and pk < entry.pk} for entry in entries
         }
@@ -202,11 +211,9 @@ class Deliverer:
     def needed(self, entries: Sequence[OutboxEntry]) -> dict[int, set[int]]:
         """Return by entry those that have to be delivered before it, if there are any: they contain jobs or groups for
         which it waits, and the core takes an unknown ID for one that is done."""
-        return {
-            entry.pk: {found.pk for name in names_in(entry.depends) for found in entries_with(self.entries, name)}
-            for entry in entries
-            if entry.depends
-        }
+        depends = {entry.pk: {*names_in(entry.depends)} for entry in entries if entry.depends}
+        found = entries_with(self.entries, set().union(*depends.values())) if depends else []
+        return {pk: {other.pk for other in found if names & {*names_in(other.ids)}} for pk, names in depends.items()}
 
     # --- maintenance ---
 

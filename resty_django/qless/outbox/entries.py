@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final
 
 from django.db.models import QuerySet
@@ -21,13 +22,13 @@ YOUNG_SECONDS: Final = 10.0
 MARKER_MARGIN_SECONDS: Final = 86_400
 """Time for which the core's marker of an entry outlives the last automatic delivery."""
 DELAY: Final = 6
-"""The position in the command `put` of the delay; in an entry it is the time of the start, or null."""
+"""The position in the command `put` of the delay; in an entry it is the time of the start, or 0."""
 WAITING, REFUSED, DELIVERED, DISCARDED = OutboxEntry.State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """What a call enqueues, in order.
+    """The commands, jobs and groups of a call, in order.
 
     - `commands`: `put`, with the time of the start in place of the delay, `group.open` and `group.close`.
     - `jids`, `groups`: the IDs of its jobs and groups. `depends`: jids and groups for which they wait.
@@ -94,17 +95,17 @@ def requests_of(entry: OutboxEntry, now: float, keep: float) -> list[Request]:
     requests: list[Request] = []
     for number, command in enumerate(commands_of(entry), 1):
         if command[0] == "put":
-            command[DELAY] = max(0.0, (command[DELAY] or 0.0) - now)
+            command[DELAY] = max(0.0, command[DELAY] - now)
         requests.append(("once", entry.key, number, seconds, *command))
     return requests
 
 
-def entries_with(entries: QuerySet[OutboxEntry], name: str) -> list[OutboxEntry]:
-    """Return the entries that wait or were refused, and contain a job or group. Few entries wait at most times."""
-    wanted = token(name)
+def entries_with(entries: QuerySet[OutboxEntry], names: Collection[str]) -> list[OutboxEntry]:
+    """Return the entries that wait or were refused, and contain one of these jobs and groups, oldest first."""
+    wanted = {token(name) for name in names}
     found = entries.filter(state__in=(WAITING, REFUSED))
-    first = list(found.filter(jid=wanted).order_by("id"))
-    if first:
-        return first
-    line = f"\n{wanted}\n"
-    return [entry for entry in found.filter(ids__contains=line).order_by("id") if line in entry.ids]
+    graphs = found.exclude(jobs=1)  # few
+    if len(wanted) == 1:
+        graphs = graphs.filter(ids__contains=f"\n{next(iter(wanted))}\n")
+    contained = [entry for entry in graphs if not wanted.isdisjoint(entry.ids.split("\n"))]
+    return sorted([*found.filter(jobs=1, jid__in=wanted), *contained], key=attrgetter("pk"))

@@ -33,7 +33,7 @@ def find(name: str) -> Steps[list[OutboxEntry]]:
 
 def _find(name: str) -> list[OutboxEntry]:
     aliases = conf.qless.outbox.database
-    return [entry for alias in aliases for entry in entries_with(OutboxEntry.objects.using(alias), name)]
+    return [entry for alias in aliases for entry in entries_with(OutboxEntry.objects.using(alias), [name])]
 
 
 def jobs_of(client: Client, entry: OutboxEntry) -> list[Job]:
@@ -94,7 +94,7 @@ def discard(client: Client, entries: Collection[OutboxEntry]) -> int:
 
 
 def forget(client: Client, entries: Iterable[OutboxEntry]) -> None:
-    """Tell the core not to carry out commands of discarded entries, which a process may be about to send."""
+    """Make the core ignore the commands of discarded entries, which a process may be about to send."""
     with suppress(StoreError):
         for entry in entries:
             client.run(_cancel(entry))

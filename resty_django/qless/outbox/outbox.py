@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import Counter
 from collections.abc import Collection
@@ -13,12 +14,15 @@ from typing import Final
 from django.db import DatabaseError, connections, transaction
 
 from resty_django import circuit_breaker
-from resty_django.conf import conf
+from resty_django.conf import conf, on_change
+from resty_django.conf.schema import SETTING
 from resty_django.health import described
+from resty_django.processes.forks import after_fork
 from resty_django.redis.errors import StoreDown
 from resty_django.text import logger
 
 from ..clients.client import Client
+from ..clients.default import default_client
 from ..errors import InvalidArgument
 from ..models import OutboxEntry
 from .delivery import Deliverer
@@ -119,7 +123,7 @@ class Outbox:
         alias = entry._state.db or "default"
         deliverer = Deliverer(self.client, alias)
         needed = deliverer.needed([entry]).get(entry.pk, set()) - {*self._delivered.get(alias, ())}
-        # those of other processes, too: sending an entry again does no harm, and they may be delivered, but not marked
+        # entries of other processes, too: they may be delivered, but not marked, and sending them again does no harm
         before = list(deliverer.entries.filter(pk__in=needed).order_by("pk")) if needed else []
         deliveries = deliverer.send([*before, entry], in_order=False)
         for delivery in deliveries:
@@ -127,6 +131,7 @@ class Outbox:
                 self._breaker.record_failure(delivery.error)
                 if delivery.error.timed_out:
                     self._breaker.retry_at += YOUNG_SECONDS  # a request that tries again would wait as long
+                deliverer.settle(deliveries)  # workers need not wait for this process
                 return False
         self._breaker.reset()
         deliverer.settle([delivery for delivery in deliveries if delivery.error is not None])
@@ -143,6 +148,16 @@ class Outbox:
             self._delivered[deliverer.alias] = []
         with suppress(DatabaseError):  # a worker marks them
             deliverer.mark(delivered)
+
+
+@functools.cache
+def default_outbox() -> Outbox:
+    """Return the outbox of this process. It is created again when a setting changes, and after a fork."""
+    return Outbox(default_client())
+
+
+on_change(default_outbox.cache_clear, SETTING, "CACHES")
+after_fork(default_outbox.cache_clear)
 
 
 def deliver_all(client: Client) -> Counter[str]:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from resty_django.conf import conf
-from resty_django.database.passes import BackgroundPasses
 from resty_django.text import logger
 
 from ..clients.client import Client
+from ..passes import BackgroundPasses
 from .delivery import Deliverer
 
 PASS_SECONDS: Final = 2.0

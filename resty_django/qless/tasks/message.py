@@ -44,8 +44,6 @@ from .outcomes import outcome_of
 from .results import ResultReply, result_replies, result_reply
 
 if TYPE_CHECKING:
-    from ..outbox.entries import Call
-    from ..outbox.outbox import Outbox
     from .options import EnqueueOptions
 
 MAX_REQUESTS_PER_BATCH: Final = 500
@@ -122,15 +120,14 @@ class TaskMessage(msgspec.Struct, frozen=True, kw_only=True):
     txid: str | None = None
     consequences: Consequences | None = None
 
-    def request(self, client: Client) -> Request:
-        """Return the command `put` with its arguments."""
-        return self._put(client, 0 if self.when is None else max(0.0, self.when - client.clock()))
+    def request(self, client: Client, for_outbox: bool = False) -> Request:
+        """Return the command `put` with its arguments.
 
-    def scheduled(self, client: Client) -> Request:
-        """Return the same for the outbox: with the time of the start, or None, in place of the delay."""
-        return self._put(client, self.when)
-
-    def _put(self, client: Client, delay: float | None) -> Request:
+        `for_outbox`: with the time of the start in place of the delay; 0: at once.
+        """
+        delay = self.when or 0
+        if delay and not for_outbox:
+            delay = max(0.0, delay - client.clock())
         request: Request = ("put", client.worker_name, self.queue, self.jid, self.klass, self.data, delay)
         request += self.options.arguments
         if self.unique:
@@ -168,14 +165,13 @@ class TaskDispatcher:
     """Enqueues messages as jobs; in eager mode, runs their tasks instead.
 
     - `on_commit`: queues whose jobs wait for the commit of the open transaction.
-    - `outbox`: None: the site has none; `outbox_queues`: queues whose jobs go through it.
+    - `outbox`: queues whose jobs go through the outbox.
     """
 
     client: Client
     eager: bool
     on_commit: frozenset[str] = frozenset()
-    outbox: Outbox | None = None
-    outbox_queues: frozenset[str] = frozenset()
+    outbox: frozenset[str] = frozenset()
 
     def send(self, planned: PlannedJobs, groups: Sequence[PlannedGroup] = (), using: str | None = None) -> None:
         """Create the groups, and enqueue the jobs in order. Raises the error of the first refused job; then the groups
@@ -183,8 +179,8 @@ class TaskDispatcher:
 
         `using`: the database whose transaction the jobs belong to.
         """
-        if self.outbox is not None and covers(self.outbox_queues, planned, groups):
-            self.outbox.write(_call(planned, groups, self.client), using)
+        if self.outbox and covers(self.outbox, planned, groups):
+            write_to_outbox([job.message for job in planned], groups, using)
         elif self.on_commit and covers(self.on_commit, planned, groups):
             self.send_on_commit(planned, using, groups=groups)
         elif using is not None:
@@ -198,7 +194,7 @@ class TaskDispatcher:
 
     async def asend(self, planned: PlannedJobs, groups: Sequence[PlannedGroup] = (), using: str | None = None) -> None:
         """Do the same for asyncio. Without the outbox, it does so at once: Django has no transactions in async code."""
-        if self.outbox is not None and covers(self.outbox_queues, planned, groups):
+        if self.outbox and covers(self.outbox, planned, groups):
             await sync_to_async(self.send)(planned, groups, using)
         elif using is not None:
             raise InvalidArgument("using= needs the outbox in async code.")
@@ -213,7 +209,7 @@ class TaskDispatcher:
         self, planned: PlannedJobs, using: str | None, robust: bool = False, groups: Sequence[PlannedGroup] = ()
     ) -> None:
         """Enqueue the jobs on commit, or at once if no transaction is open; never after a rollback."""
-        if self.outbox is not None and covers(self.outbox_queues, planned, groups):
+        if self.outbox and covers(self.outbox, planned, groups):
             self.send(planned, groups, using)
             return
 
@@ -235,22 +231,26 @@ def includes(queues: Collection[str], queue: str) -> bool:
     return queue in queues or "*" in queues
 
 
-def _call(planned: PlannedJobs, groups: Sequence[PlannedGroup], client: Client) -> Call:
+def write_to_outbox(messages: Sequence[TaskMessage], groups: Sequence[PlannedGroup], using: str | None = None) -> None:
+    """Write jobs and groups to the outbox. Raises `InvalidArgument`, `django.db.DatabaseError`."""
     from ..outbox.entries import Call  # needs models
+    from ..outbox.outbox import default_outbox
 
-    messages = [job.message for job in planned]
-    return Call(
+    outbox = default_outbox()
+    first = messages[0] if messages else None
+    call = Call(
         commands=[
             *(group.opening() for group in groups),
-            *(message.scheduled(client) for message in messages),
+            *(message.request(outbox.client, for_outbox=True) for message in messages),
             *(("group.close", group.id) for group in groups),
         ],
         jids=[message.jid for message in messages],
         groups=[group.id for group in groups],
         depends=[jid for message in messages for jid in message.options.depends],
-        klass=messages[0].klass if messages else "",
-        queue=messages[0].queue if messages else "",
+        klass="" if first is None else first.klass,
+        queue="" if first is None else first.queue,
     )
+    outbox.write(call, using)
 
 
 def _enqueue(planned: PlannedJobs, groups: Sequence[PlannedGroup], client: Client) -> Steps[None]:
@@ -279,13 +279,9 @@ _dispatcher_class: type[TaskDispatcher] = TaskDispatcher
 @functools.cache
 def dispatcher() -> TaskDispatcher:
     """Return the dispatcher for the current settings. It is recreated when a setting changes and after a fork."""
-    section, client = conf.qless, default_client()
-    if section.eager or not section.outbox.queues:
-        return _dispatcher_class(client, section.eager, frozenset(section.on_commit))
-    from ..outbox.outbox import Outbox  # needs models
-
-    queues = frozenset(section.outbox.queues)
-    return _dispatcher_class(client, section.eager, frozenset(section.on_commit), Outbox(client), queues)
+    section = conf.qless
+    outbox = () if section.eager else section.outbox.queues
+    return _dispatcher_class(default_client(), section.eager, frozenset(section.on_commit), frozenset(outbox))
 
 
 def use_dispatcher(dispatcher_class: type[TaskDispatcher]) -> type[TaskDispatcher]:

@@ -223,7 +223,7 @@ class _RecordingDispatcher(TaskDispatcher):
     """Records messages, and sends nothing."""
 
     def send(self, planned: PlannedJobs, groups: Sequence[PlannedGroup] = (), using: str | None = None) -> None:
-        if covers(self.on_commit | self.outbox_queues, planned, groups):
+        if covers(self.on_commit | self.outbox, planned, groups):
             self.send_on_commit(planned, using, groups=groups)
         else:
             _active[-1].add(planned, groups)

@@ -1,4 +1,4 @@
-"""A thread that repeats a pass over a database, beside the main work of a process."""
+"""A thread that repeats a pass over a database, in the background of a process."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from collections.abc import Sequence
 
 from django.db import connections
 
+from resty_django.database import limit_connection
 from resty_django.health import described
-
-from . import limit_connection
 
 
 class BackgroundPasses(ABC):
