@@ -23,7 +23,7 @@ class OutboxStatus:
     """The state of the outbox over all its databases.
 
     - `waiting`: entries to be delivered, or to be marked as delivered. `age`: of the oldest one, in seconds; 0 without.
-    - `refused`: entries that need a decision. `error`: the last error of the oldest entry that has one.
+    - `refused`: entries that need a decision. `error`: the last error of one of these, or else of one that waits.
     """
 
     waiting: int
@@ -53,7 +53,7 @@ def status(client: Client) -> OutboxStatus:
                 oldest.append(from_db(since))
             else:
                 refused += count
-        with_error = entries.exclude(error="").order_by("pk").values_list("error", flat=True)
+        with_error = entries.exclude(error="").order_by("state", "due_at").values_list("error", flat=True)
         error = error or (with_error.first() or "" if waiting or refused else "")
     age = max(0.0, client.clock() - min(oldest)) if oldest else 0.0
     return OutboxStatus(waiting, age, refused, error)

@@ -40,7 +40,7 @@ def page_of(jid: str, page: str = "change") -> str:
 
 
 def shown(text: str, *jids: str) -> list[str]:
-    """Return those of the jobs that a list has a check box or a row for."""
+    """Return the jobs among these that a list shows."""
     return [jid for jid in jids if f"/{quote(f'default:{entry_of(jid).pk}')}/change/" in text]
 
 
