@@ -84,7 +84,9 @@ def count_sales() -> dict[str, int]:
 def after_order(order: Order) -> None:
     """Enqueue an order's jobs in its transaction, if the site has a Redis.
 
-    The outbox stores them in the database, so an order has its jobs also if Redis is down at the moment. Their IDs are `invoice-` and `parcel-` with the number of the order; packing waits for the invoice. If it fails, a
+    The outbox stores them in the database, so an order has its jobs also if Redis is down at the moment.
+
+    Their IDs are `invoice-` and `parcel-` with the number of the order; packing waits for the invoice. If it fails, a
     callback orders more.
     """
     if settings.JOBS:

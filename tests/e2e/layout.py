@@ -104,7 +104,7 @@ def fill_site(client: Client) -> None:
     ArchiveWriter(client).run()
     client.jobs["deleted"].cancel()  # so that only the archive has it
     ArchiveWriter(client).run()
-    put = ("put", "w", QUEUE, "outbox-invoice-reminder-0001", KLASS, json.dumps({"customer": {"address": KEY}}), None)
+    put = ("put", "w", QUEUE, "outbox-invoice-reminder-0001", KLASS, json.dumps({"customer": {"address": KEY}}), 0)
     call = Call(commands=[put], jids=[put[3]], depends=["body"], klass=KLASS, queue=QUEUE)
     entry = call.entry(client.clock() - 300, None)
     entry.error = f"ConnectionResetByPeerError: {KEY}"

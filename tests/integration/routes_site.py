@@ -225,7 +225,7 @@ def fill_jobs(client: Client) -> dict[str, str]:
 def fill_outbox() -> str:
     """Create an entry of the outbox that was refused, and return its key in the admin."""
     jid = HOSTILE + "entry"
-    put = ("put", HOSTILE, HOSTILE, jid, HOSTILE, json.dumps({HOSTILE: HOSTILE}), None, "tags", json.dumps([HOSTILE]))
+    put = ("put", HOSTILE, HOSTILE, jid, HOSTILE, json.dumps({HOSTILE: HOSTILE}), 0, "tags", json.dumps([HOSTILE]))
     call = Call(commands=[put], jids=[jid], depends=[HOSTILE], klass=HOSTILE, queue=HOSTILE)
     entry = call.entry(time.time() - 300, None)
     entry.state, entry.error = entry.State.REFUSED, STORABLE

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.db import transaction
 from django.test import Client
 from django.utils import timezone
 
@@ -301,12 +300,18 @@ def test_an_order_placed_while_redis_is_down_gets_its_jobs_later(
     jobs.close()
 
 
-def test_an_order_that_fails_has_no_jobs(settings: Any, valkey: Any, valkey_url: str) -> None:
+def test_an_order_that_fails_has_no_jobs(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, valkey: Any, valkey_url: str
+) -> None:
+    def fail_late(order: Order) -> None:
+        tasks.after_order(order)
+        raise RuntimeError("the payment was declined")
+
     settings.JOBS = True
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": valkey_url, "OUTBOX": True}}
-    with pytest.raises(RuntimeError), transaction.atomic():
+    monkeypatch.setattr(views, "after_order", fail_late)
+    with pytest.raises(RuntimeError):
         views.place("Tea", 1)
-        raise RuntimeError("the payment was declined")
     assert not OutboxEntry.objects.exists()
     assert jobs.queues.counts() == []
     jobs.close()

@@ -171,7 +171,7 @@ def test_hostile_names_and_errors_are_escaped(admin_client: Browser, waiting: Cl
     entry.state = State.REFUSED
     entry.transaction = None
     entry.save()
-    broken = Call(commands=[("put", "w", "q", b"\xff", b"\xff", b"\xff{", None)], jids=["\udcff"], klass="\udcff")
+    broken = Call(commands=[("put", "w", "q", b"\xff", b"\xff", b"\xff{", 0)], jids=["\udcff"], klass="\udcff")
     broken.entry(time.time(), None).save()
     for url in (LIST, *(path("outboxentry", f"default:{row.pk}") for row in OutboxEntry.objects.all())):
         sound(text_of(admin_client, url))
@@ -273,7 +273,7 @@ def test_an_outage_is_reported_and_changes_nothing(admin_client: Browser, waitin
 def test_a_database_that_rejects_changes_is_reported(admin_client: Browser, outbox: Client, settings: Any) -> None:
     settings.MESSAGE_STORAGE = "django.contrib.messages.storage.cookie.CookieStorage"
     for jid in ("one", "two"):
-        call = Call(commands=[("put", "w", "q", jid, "K", "{}", None)], jids=[jid], klass="K", queue="q")
+        call = Call(commands=[("put", "w", "q", jid, "K", "{}", 0)], jids=[jid], klass="K", queue="q")
         call.entry(time.time(), None).save()
     connection.ensure_connection()
     connection.connection.execute("PRAGMA query_only = 1")
@@ -329,7 +329,7 @@ def second(outbox: Client, settings: Any, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_entries_of_several_databases(admin_client: Browser, outbox: Client, second: str) -> None:
-    call = Call(commands=[("put", "w", "q", "far", "K", "{}", None)], jids=["far"], klass="K", queue="q")
+    call = Call(commands=[("put", "w", "q", "far", "K", "{}", 0)], jids=["far"], klass="K", queue="q")
     call.entry(time.time(), None).save(using=second)
     add.apply_async((1,), task_id="near")
     far = OutboxEntry.objects.using(second).get()

@@ -182,6 +182,19 @@ def test_entries_of_one_transaction_wait_for_each_other(outbox: Client) -> None:
     assert "2 entries delivered" in run("--once")
 
 
+@pytest.mark.parametrize(
+    ("commands", "state"),
+    [("[", "waiting"), ('[["put"]]', "waiting"), ('[["put", 1, "q", "j", "K", "{}", 0, {}]]', "refused")],
+)
+def test_an_entry_that_cannot_be_sent_holds_up_no_other(outbox: Client, commands: str, state: str) -> None:
+    put("broken", 20)
+    put("good", 20)
+    OutboxEntry.objects.filter(jid="broken").update(commands=commands)
+    assert Deliverer(outbox, "default").run()["delivered"] == 1
+    assert states() == {"broken": state, "good": "delivered"}
+    assert OutboxEntry.objects.get(jid="broken").error != ""
+
+
 def test_status_changes_nothing(outbox: Client) -> None:
     put("due", 20)
     assert run("--status").startswith("1 entries wait, the oldest for 2")
@@ -229,7 +242,7 @@ def test_a_wrong_time_is_refused(outbox: Client, since: str) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_the_loop_delivers_until_it_is_stopped(outbox: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    call = Call(commands=[("put", "w", "q", "due", "K", "{}", None)], jids=["due"], klass="K", queue="q")
+    call = Call(commands=[("put", "w", "q", "due", "K", "{}", 0)], jids=["due"], klass="K", queue="q")
     call.entry(time.time() - 60, None).save()
 
     def interrupted(self: object, seconds: float) -> bool:
