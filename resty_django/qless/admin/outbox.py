@@ -198,13 +198,18 @@ class OutboxEntryAdmin(JobsAdmin[Any]):
     def change_view(self, request: HttpRequest, entry: OutboxEntry) -> HttpResponse:
         """Show an entry and its jobs."""
         client, pk = self.client(), str(entry.pk)
-        is_delivered, jobs = entry.state == DELIVERED, lookup.jobs_of(client, entry)
+        rows, empty = list[Row](), _("No jobs: the entry opens a group.")
+        try:
+            jobs = lookup.jobs_of(client, entry)[:MAX_JOBS]
+            rows = [_job_row(job, entry.state == DELIVERED) for job in jobs]
+        except (TypeError, ValueError) as error:
+            empty = _("Its commands cannot be read: %(error)s") % {"error": described(error)}
         jobs_table = table(
             request,
             JOB_COLUMNS,
-            [_job_row(job, is_delivered) for job in jobs[:MAX_JOBS]],
+            rows,
             caption=_("Jobs"),
-            empty=_("No jobs: the entry opens a group."),
+            empty=empty,
             export="jobs",
         )
         return self.list_page(

@@ -145,6 +145,21 @@ def test_the_page_names_all_jobs_and_what_the_entry_waits_for(admin_client: Brow
     assert "No jobs" in text_of(admin_client, path("outboxentry", f"default:{empty.pk}"))
 
 
+def test_the_page_of_an_entry_that_cannot_be_read(admin_client: Browser, waiting: Client) -> None:
+    for commands in (
+        "[",
+        '[["put"]]',
+        '[["put", 1, "q", "j", "K", "{}", 0, "tags"]]',
+        '[["put", 1, 2, 3, 4, 5, 0]]',
+        "[7]",
+    ):
+        OutboxEntry.objects.filter(jid="one").update(commands=commands)
+        text_of(admin_client, page_of("one"))
+        admin_client.post(page_of("one", "deliver"), follow=True)
+    OutboxEntry.objects.filter(jid="one").update(commands="[")
+    assert "Its commands cannot be read: JSONDecodeError" in text_of(admin_client, page_of("one"))
+
+
 @pytest.mark.parametrize("name", ["default:0", "default:x", "other:1", "1", "default:" + "9" * 30, "default:²"])
 def test_an_unknown_entry_leads_to_the_index(admin_client: Browser, waiting: Client, name: str) -> None:
     assert admin_client.get(path("outboxentry", name)).status_code == 302
