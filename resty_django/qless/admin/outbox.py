@@ -117,9 +117,9 @@ class OutboxEntryAdmin(JobsAdmin[Any]):
             "retry_job",
             _deliver,
             gettext_lazy(
-                "The jobs are enqueued now, also if they have waited for longer than KEEP. Redis does not enqueue jobs "
-                "again that it has, but it does not know entries that are older than KEEP: if these had been "
-                "delivered, their jobs run twice."
+                "The jobs are enqueued now, even if the entry is older than KEEP. Redis skips what it has enqueued "
+                "before, but forgets this for entries older than KEEP: if one of them had been delivered, its jobs run "
+                "twice."
             ),
             done=gettext_lazy("Delivered"),
             applies=lambda entry: entry.state in OPEN,
@@ -293,7 +293,7 @@ def _job_row(job: Job, is_delivered: bool) -> Row:
 
 
 def _facts(entry: OutboxEntry, now: float) -> list[tuple[str, object]]:
-    due = _("Next attempt") if entry.state == WAITING else _("Deleted") if entry.state not in OPEN else ""
+    due = _("Due") if entry.state == WAITING else _("Deleted") if entry.state not in OPEN else ""
     facts: list[tuple[str, object]] = [
         (_("State"), entry.get_state_display()),
         (_("Jobs"), formatting.number(entry.jobs)),

@@ -12,7 +12,7 @@ from django.db import connections, transaction
 from django.db.models import F, Q, QuerySet
 
 from resty_django.conf import conf
-from resty_django.database.times import from_db, to_db
+from resty_django.database.times import to_db
 from resty_django.health import described
 from resty_django.redis.errors import StoreDown, StoreError
 from resty_django.text import logger
@@ -247,8 +247,3 @@ class Deliverer:
             rows = self.entries.filter(pk__in=ids, state=DELIVERED)
             changed += rows.update(state=WAITING, waiting_since=F("delivered_at"), due_at=due_at, attempts=0)
         return changed
-
-
-def age(entry: OutboxEntry, now: float) -> float:
-    """Return the seconds for which an entry has waited."""
-    return max(0.0, now - from_db(entry.waiting_since))

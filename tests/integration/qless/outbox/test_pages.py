@@ -122,7 +122,7 @@ def test_the_list_is_exported(admin_client: Browser, waiting: Client) -> None:
 
 def test_the_page_of_an_entry_shows_its_jobs_without_secrets(admin_client: Browser, waiting: Client) -> None:
     text = text_of(admin_client, page_of("three"))
-    for word in ("three", "waiting", "Next attempt", "examples.", "[redacted]"):
+    for word in ("three", "waiting", "Due in ", "examples.", "[redacted]"):
         assert word in plain(text)
     assert "hunter2" not in text
     assert path("job", "three") not in text
@@ -199,7 +199,7 @@ def test_hostile_names_and_errors_are_escaped(admin_client: Browser, waiting: Cl
 
 
 def test_delivering_now(admin_client: Browser, waiting: Client) -> None:
-    assert "their jobs run twice" in text_of(admin_client, page_of("one", "deliver"))
+    assert "its jobs run twice" in text_of(admin_client, page_of("one", "deliver"))
     assert "Delivered." in message_in(admin_client.post(page_of("one", "deliver"), follow=True))
     assert waiting.jobs.get("one") is not None
     assert entry_of("one").state == State.DELIVERED
