@@ -22,7 +22,6 @@ from resty_django.database.times import from_db
 from resty_django.health import described
 from resty_django.text import one_line, printable
 
-from ..clients.client import Client
 from ..clients.default import default_client
 from ..clients.job import Job
 from ..errors import QlessError
@@ -257,9 +256,9 @@ class OutboxEntryAdmin(JobsAdmin[Any]):
         return ngettext("%(count)s entry", "%(count)s entries", count) % {"count": formatting.number(count)}
 
 
-def url_of(client: Client, jid: str) -> str:
+def url_of(jid: str) -> str:
     """Return the URL of the entry that waits with a job or group; empty if there is none."""
-    entries = client.run(lookup.find(jid)) if jid and conf.qless.outbox.is_used else ()
+    entries = lookup.entries_of(jid) if jid and conf.qless.outbox.is_used else ()
     return formatting.url("outboxentry", _key(entries[-1])) if entries else ""
 
 

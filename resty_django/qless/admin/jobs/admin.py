@@ -121,7 +121,7 @@ class JobAdmin(JobsAdmin[JobRow]):
         if job is not None:
             model = "recurringjob" if isinstance(job, RecurringJob) else "job"
             return HttpResponseRedirect(formatting.url(model, text))
-        if in_outbox := outbox.url_of(client, text):
+        if in_outbox := outbox.url_of(text):
             return HttpResponseRedirect(in_outbox)
         search: SearchContext = {
             "suggestions": suggestions(client, queue_names(client)),
@@ -166,7 +166,7 @@ class JobAdmin(JobsAdmin[JobRow]):
         if isinstance(job, RecurringJob):
             return HttpResponseRedirect(formatting.url("recurringjob", jid))
         context = {"title": formatting.name(jid), "object": row, "on_object": True, "job": job}
-        if job is None and (in_outbox := outbox.url_of(client, jid)):
+        if job is None and (in_outbox := outbox.url_of(jid)):
             return HttpResponseRedirect(in_outbox)
         if job is None and (archived := ArchivedJob.objects.filter(key=token(jid)).first()):
             return HttpResponseRedirect(formatting.url("archivedjob", str(archived.pk)))
