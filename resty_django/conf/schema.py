@@ -2,9 +2,9 @@
 
 A section is a frozen dataclass whose field names are the setting keys in lower case. Field types understood:
 `bool`, `int`, `float` (takes an int), `str` (takes a path), `tuple[str, ...]` (takes a list), `tuple[dict[str, Any],
-...]` (takes a list; the contents of the dicts are checked elsewhere), a nested section, and `T | None` of any of these.
-`decode_named` reads a dict of sections under names that the site chooses, as in `CACHES`. Pure: this module does not
-read Django's settings.
+...]` (takes a list; the contents of the dicts are checked elsewhere), a nested section, a `Mapping` of sections (made
+with `named`), and `T | None` of any of these. `decode_named` reads a dict of sections under names that the site
+chooses, as in `CACHES`. Pure: this module does not read Django's settings.
 """
 
 from __future__ import annotations
@@ -114,6 +114,14 @@ def section(
     `needs`: its requirements once a site sets it. `convert`: returns the dict for a short form of it.
     """
     return dataclasses.field(default_factory=cls, metadata={"needs": lambda value: needs, "convert": convert})
+
+
+def named(cls: type[Any]) -> Any:
+    """Return a field with a section for each name that the site chooses; its type is a `Mapping`."""
+    return dataclasses.field(
+        default_factory=dict,
+        metadata={"needs": lambda value: None, "convert": lambda value, path: decode_named(cls, value, path, {})},
+    )
 
 
 def at_least(low: float) -> Callable[[Any], str | None]:
@@ -283,6 +291,8 @@ def _convert(kind: Any, value: object, path: tuple[str, ...]) -> tuple[Any, list
         return converted, [_or_none(problem) for problem in problems]
     if dataclasses.is_dataclass(kind):
         return decode(typing.cast("type[Any]", kind), value, path)
+    if typing.get_origin(kind) is Mapping:  # `named` has converted it
+        return value, []
     if typing.get_origin(kind) is tuple:
         return (_texts if typing.get_args(kind)[0] is str else _dicts)(value, path)
     if kind is str and isinstance(value, os.PathLike):

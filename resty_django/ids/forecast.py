@@ -23,9 +23,10 @@ from .models import IdCounter, IdRule
 MAX_FORECAST_SECONDS: Final = 100 * 365.25 * 86_400.0
 """Anything later counts as never."""
 LASTS: Final = 1e12
-"""Seconds added to the forecast of counters whose cycle ends before their numbers do."""
+"""Seconds added to `runs_out` of counters whose cycle ends before their numbers do."""
 UNKNOWN: Final = 1e17
 TURNED: Final = 1e18
+"""The values of `runs_out` for these outlooks; see `annotate_runs_out`."""
 
 
 class Outlook(StrEnum):

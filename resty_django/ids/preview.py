@@ -207,7 +207,7 @@ def _warnings(compiled: Compiled, cycle: Cycle, salt: str) -> list[str]:
 
 
 def _shows(spec: RuleSpec, directive: str) -> bool:
-    """Return whether the source has a time directive that matches this regular expression, after no other %."""
+    """Return whether the source contains a time directive, a regular expression, whose % is not escaped by another."""
     return re.search(rf"(?<!%)(?:%%)*%{directive}", spec.source) is not None
 
 

@@ -32,6 +32,7 @@ from .limiters.base import Limiter, LimiterOptions
 from .limiters.combined import acombine, combine
 from .limiters.descriptions import in_english
 from .limiters.rate import IDLE_SECONDS, TokenBucket
+from .limiters.slots import MIN_PAUSE_SECONDS
 from .limiters.units import split_amount, split_rates
 from .limiters.validation import unknown_option
 from .limiters.waiting import Wait, WaitingCounter, counter_of_calls
@@ -235,7 +236,7 @@ def _turn(
             _count_together(counters, key, decision, 0.0)
             raise waiting.refusal(decision)
         waited = True
-        yield Step(time.sleep, asyncio.sleep, (max(decision.retry_after, 0.002),))
+        yield Step(time.sleep, asyncio.sleep, (max(decision.retry_after, MIN_PAUSE_SECONDS),))
 
 
 def _count_together(

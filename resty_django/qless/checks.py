@@ -123,8 +123,10 @@ def _modules(section: QlessSettings) -> Iterator[CheckMessage]:
 
 def _archive(section: QlessSettings) -> Iterator[CheckMessage]:
     path = ("QLESS", "ARCHIVE", "RETENTION")
-    if section.archive.retention is not None and section.archive.retention < 7 * 86_400:
-        text = f"{key_text(path)} is shorter than 7 days, for which Redis keeps complete jobs by default."
+    failed = section.retention.failed or 0
+    if section.archive.retention is not None and section.archive.retention < max(7 * 86_400, failed):
+        text = f"{key_text(path)} is shorter than the time for which Redis keeps jobs: by default, complete ones "
+        text += f"7 days and failed ones {key_text(('QLESS', 'RETENTION', 'FAILED'))}."
         hint = f'Use a longer time, such as "365d", or None for no archive.{see_key(path)}'
         yield Warning(text, hint=hint, id="resty_qless.W002")
 

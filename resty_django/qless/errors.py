@@ -60,6 +60,11 @@ class InvalidArgument(QlessError, ValueError):
     """The core does not accept the command or an argument, or a value is not JSON."""
 
 
+class OutOfOrder(QlessError):
+    """The server does not know an earlier command of the same entry of the outbox, for example because it was emptied
+    in between. Sending all commands again helps."""
+
+
 class UnreadableReply(QlessError):
     """The core's reply or a job's data is not the expected JSON: another program wrote these keys."""
 
@@ -129,6 +134,7 @@ def error_of(message: str) -> QlessError:
         (r"^Fail\(\): Job .* not currently running: ", CannotFail),
         (r"^Retry\(\): Job .* not currently running: ", CannotRetry),
         (r"^Timeout\(\): Job .* not running$", CannotTimeout),
+        (r"^Once\(\): command .* follows ", OutOfOrder),
         (r"^Cancel\(\): .* is a dependency of | would wait for itself$| not in the depends state: ", DependencyError),
         (r'Arg(?:s|ument)? "|^Odd number|^Unknown command|: Unknown |Unrecognized', InvalidArgument),
         (r"must be|cannot be used without|must not be|^No value provided|schedule type", InvalidArgument),

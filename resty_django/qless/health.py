@@ -23,10 +23,13 @@ if TYPE_CHECKING:
     from .clients.worker_reports import WorkerReport
     from .coverage import UnservedWork
     from .facts import JobQueueFacts, QueueFacts
+    from .retention import RetentionStatus
     from .tasks.abandoned import Declared
 
 MAX_JOBS_NAMED: Final = 5
 """Maximum number of jobs that one finding names."""
+MAX_MEMORY_SHARE: Final = 0.8
+"""Used share of the server's memory above which a warning is reported."""
 MAX_STUCK_CALLS: Final = 50
 """Maximum number of calls that search for stuck jobs. Each examines at most 100 jobs."""
 
@@ -36,7 +39,8 @@ def probe() -> Iterator[Finding]:
 
     Warns of stalled jobs, jobs that wait in a queue without a worker or for the end of a long pause, stuck jobs,
     periodic tasks in queues without a worker, tasks that workers refuse, recurring jobs of deleted tasks, an archive
-    that is late, and jobs that have failed recently.
+    that is late, a server whose memory is nearly full, failed jobs that should have been deleted, and jobs that have
+    failed recently.
     """
     from .clients.default import default_client
 
@@ -65,6 +69,8 @@ def probe() -> Iterator[Finding]:
         yield Finding("warning", f"recurring {recurring.job.jid}", text)
     if seen.archive is not None:
         yield _archive_finding(seen.archive)
+    if seen.retention.late:
+        yield _retention_finding(seen.retention)
     yield from _failure_findings(seen)
 
 
@@ -73,7 +79,8 @@ class _Observation:
     """The state of the job queue that the checks examine.
 
     `clock`: the time in epoch seconds. `stuck`: jobs that wait for something that will not end, found among the first
-    `examined` waiting ones. `recent_failures`: by group. `archive`: None if the site has none.
+    `examined` waiting ones. `recent_failures`: by group. `archive`: None if the site has none. `retention`: of failed
+    jobs.
     """
 
     clock: float
@@ -86,12 +93,14 @@ class _Observation:
     examined: int
     recent_failures: Mapping[str, FailuresBetween]
     archive: ArchiveStatus | None
+    retention: RetentionStatus
 
 
 def _observe(client: Client) -> _Observation:
     """Raises `StoreError`."""
     from resty_django.redis.servers import server_info
 
+    from . import retention
     from .archive.marks import status
     from .clients.figures import failures_between
     from .coverage import unserved_work
@@ -113,6 +122,7 @@ def _observe(client: Client) -> _Observation:
         examined=examined,
         recent_failures=failures_between(client, list(now.failed)[:max_groups], since, 1e12, most=max_groups),
         archive=status(client) if conf.qless.archive.enabled else None,
+        retention=retention.status(client, now.failed),
     )
 
 
@@ -121,7 +131,13 @@ def _server_finding(seen: _Observation) -> Finding:
     text = f"{server.name} {server.version} answers in {now.seconds * 1000:.1f} ms; {len(now.queues)} queues."
     if server.keeps is False:
         text += " Persistence is off, so jobs are lost when the server stops. Set appendonly yes."
-    return Finding("warning" if server.keeps is False else "ok", "jobs", text)
+    is_full = (server.memory_share or 0.0) > MAX_MEMORY_SHARE
+    if is_full:
+        text += (
+            f" It uses {server.memory_share:.0%} of maxmemory, and refuses jobs when that is full. Raise maxmemory, or "
+            "lower RETENTION."
+        )
+    return Finding("warning" if server.keeps is False or is_full else "ok", "jobs", text)
 
 
 def _queue_finding(queue: QueueFacts, seen: _Observation) -> Finding:
@@ -195,6 +211,16 @@ def _failure_findings(seen: _Observation) -> Iterator[Finding]:
         if new:
             text += f" {new:,} of them in the last {conf.qless.failed_window / 60:g} minutes."
         yield Finding("warning" if least and new >= least else "ok", f"failed {group}", text)
+
+
+def _retention_finding(retention: RetentionStatus) -> Finding:
+    texts = []
+    if retention.surplus:
+        texts.append(f"{retention.surplus:,} more failed jobs are stored than FAILED_COUNT of RETENTION allows.")
+    if retention.overdue:
+        texts.append(f"The oldest failed job should have been deleted {retention.overdue / 3600:,.0f} h ago.")
+    texts.append("Workers delete them: start manage.py runqless, or see the log resty_django.qless.archive.")
+    return Finding("warning", "failed jobs", " ".join(texts))
 
 
 def _archive_finding(archive: ArchiveStatus) -> Finding:

@@ -1,65 +1,85 @@
-"""A thread that repeats a pass over a database, in the background of a process."""
+"""Threads of a worker that repeat a pass: they write the archive, delete old jobs, deliver the outbox."""
 
 from __future__ import annotations
 
-import logging
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from typing import ClassVar, Final
 
-from django.db import connections
+from django.db import connections, router
 
 from resty_django.database import limit_connection
 from resty_django.health import described
+from resty_django.text import logger
+
+from .clients.client import Client
+from .models import ArchivedJob
+
+MIN_PASS_SECONDS: Final = 2.0
+"""Time until the first attempt after an error, and the maximum of a pause between two steps of a pass."""
+MAX_PASS_SECONDS: Final = 60.0
 
 
-class BackgroundPasses(ABC):
-    """A thread that repeats a pass until it is stopped. After an error it tries again, ever less often.
+def retry_interval(failures: int, most: float = MAX_PASS_SECONDS) -> float:
+    """Return the seconds until the next attempt after a number of failed ones."""
+    return min(most, MIN_PASS_SECONDS * 2.0 ** (min(failures, 10) - 1))
 
-    - `name`: of the thread. `failure`: begins the line in `log` about the first error.
-    - `min_seconds`, `max_seconds`: the shortest and the longest time until the next attempt after an error.
-    """
 
-    name: str
-    failure: str
-    log: logging.Logger
-    min_seconds = 2.0
-    max_seconds = 60.0
+class MaintenanceThread(ABC):
+    """A thread of a worker that makes passes until stopped. After errors, it retries ever less often."""
 
-    def __init__(self) -> None:
-        self.stopped = threading.Event()
+    name: ClassVar[str]
+    failure: ClassVar[str]
+    """The text that is logged with the first error."""
+    log_name: ClassVar[str]
+    pause_ratio: ClassVar[float] = 1.0
+    """How much longer it pauses than it works, so that it slows down jobs little."""
+    max_retry_seconds: ClassVar[float] = MAX_PASS_SECONDS
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self.run, name=self.name, daemon=True)
+        self._step_start = 0.0
 
     @abstractmethod
-    def pass_once(self) -> float:
-        """Do one pass; return the seconds until the next one."""
+    def run_pass(self) -> float:
+        """Make one pass. Return the seconds until the next one."""
 
-    @abstractmethod
-    def databases(self) -> Sequence[str]:
-        """Return the aliases of the databases that passes use."""
+    def databases(self) -> list[str]:
+        """Return the aliases of the databases that a pass uses."""
+        return [router.db_for_write(ArchivedJob)]
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        self.stopped.set()
+        self._stopped.set()
         if self._thread.ident is not None:
             self._thread.join(5)
 
+    def pause(self) -> bool:
+        """Pause after a step; return whether to continue."""
+        self._stopped.wait(min(MIN_PASS_SECONDS, self.pause_ratio * (time.monotonic() - self._step_start)))
+        self._step_start = time.monotonic()
+        return not self._stopped.is_set()
+
     def run(self) -> None:
-        """Repeat passes until `stop` is called in another thread."""
-        failures = 0
-        while not self.stopped.is_set():
+        """Make passes until another thread calls `stop`."""
+        log, failures = logger(self.log_name), 0
+        while not self._stopped.is_set():
+            self._step_start = time.monotonic()
             try:
                 for alias in self.databases():
                     limit_connection(alias, seconds=10)
-                interval = self.pass_once()
+                interval = self.run_pass()
                 failures = 0
-            except Exception as error:  # the process goes on, whatever happens to this thread
+            except Exception as error:  # the worker's jobs go on, whatever happens here
                 failures += 1
                 if failures == 1:
-                    self.log.warning("%s; retrying: %s", self.failure, described(error))
-                interval = min(self.max_seconds, self.min_seconds * 2.0 ** (min(failures, 10) - 1))
+                    log.warning("%s; retrying: %s", self.failure, described(error))
+                interval = retry_interval(failures, self.max_retry_seconds)
             finally:
                 connections.close_all()
-            self.stopped.wait(interval)
+            self._stopped.wait(interval)

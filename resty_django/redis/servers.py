@@ -13,11 +13,16 @@ from .faults import FAULTS, translated
 
 
 class ServerInfo(NamedTuple):
-    """Facts about a server. `keeps`: whether it persists its data; None: unknown."""
+    """Facts about a server.
+
+    `keeps`: whether it persists its data; None: unknown. `memory_share`: the used share of its `maxmemory`, if it
+    refuses writes when that is full; None: it has no limit, or evicts keys.
+    """
 
     name: str
     version: str
     keeps: bool | None
+    memory_share: float | None
 
 
 def address(client: Client) -> str:
@@ -46,7 +51,10 @@ def server_info(client: Client, key: str) -> ServerInfo:
         info = client.info("server", **where)
         name = str(info.get("server_name", "redis"))
         version = str(info.get(f"{name}_version") or info["redis_version"])
-        return ServerInfo(name.capitalize(), version, _keeps(client, where))
+        memory = client.info("memory", **where)
+        refuses = memory.get("maxmemory") and memory.get("maxmemory_policy") == "noeviction"
+        share = memory["used_memory"] / memory["maxmemory"] if refuses else None
+        return ServerInfo(name.capitalize(), version, _keeps(client, where), share)
     except FAULTS as error:
         raise translated(error) from error
 

@@ -20,6 +20,7 @@ from resty_django.conf.schema import see_key
 from resty_django.conf.sections.cache import CacheSettings
 from resty_django.conf.sections.core import EventsSettings, SharedDictSettings
 from resty_django.conf.sections.ids import IdsSettings, UdpSettings
+from resty_django.conf.sections.qless import QueueRetention, RetentionSettings
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -247,6 +248,32 @@ def test_dictionaries_with_other_settings_differ() -> None:
 def test_bounds_of_a_dictionary_are_allowed(settings: Settings) -> None:
     settings.RESTY_DJANGO = {"SHARED_DICTS": {"hits": {"SIZE": 1024 * 1024, "STALE": 0, "PATH": None, "PREFIX": None}}}
     assert conf.shared_dicts["hits"] == SharedDictSettings(size=1024 * 1024, stale=0.0)
+
+
+# --- QLESS ---
+
+
+def test_queues_have_sections_of_their_limits(settings: Settings) -> None:
+    settings.RESTY_DJANGO = {"QLESS": {"RETENTION": {"QUEUES": {"mail": {"FAILED": "2d"}}}}}
+    assert conf.qless.retention == RetentionSettings(queues={"mail": QueueRetention(failed=172_800.0)})
+
+
+@pytest.mark.parametrize(
+    ("queues", "sentence"),
+    [
+        ([], '["QUEUES"] must be a dict, not list.'),
+        ({"": {}}, '["QUEUES"] has the key'),
+        ({"mail": {"FAILED": "soon"}}, '["QUEUES"]["mail"]["FAILED"] is not valid.'),
+        ({"mail": {"FAILED": 5}}, '["QUEUES"]["mail"]["FAILED"] must be at least 60, not 5.0.'),
+        ({"mail": {"FAIL": 5}}, '["QUEUES"]["mail"]["FAIL"] is not a setting. Did you mean "FAILED"?'),
+        ({"mail": {"FAILED_COUNT": -1}}, '["QUEUES"]["mail"]["FAILED_COUNT"] must be at least 0, not -1.'),
+    ],
+)
+def test_wrong_limits_of_a_queue_are_named(settings: Settings, queues: Any, sentence: str) -> None:
+    settings.RESTY_DJANGO = {"QLESS": {"RETENTION": {"QUEUES": queues}}}
+    with pytest.raises(ImproperlyConfigured) as caught:
+        _ = conf.qless
+    assert f'RESTY_DJANGO["QLESS"]["RETENTION"]{sentence}' in str(caught.value)
 
 
 # --- EVENTS ---

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import lru_cache
+from typing import Final
 
 from django.http import HttpResponseBase
 
@@ -28,6 +29,9 @@ class CacheStatus(StrEnum):
     METHOD = "fwd=method"
 
 
+_WITH_TTL: Final = (CacheStatus.HIT, CacheStatus.STORED)
+
+
 def add_status(response: HttpResponseBase, cache: str, status: CacheStatus, rules: Rules) -> None:
     """Append the status of a cache to the header.
 
@@ -37,7 +41,7 @@ def add_status(response: HttpResponseBase, cache: str, status: CacheStatus, rule
     _, previous = fields.get("cache-status", ("", ""))
     if identifier in previous:  # a response object that the view returns again
         previous = ""
-    ttl = _ttl(fields, rules) if status in (CacheStatus.HIT, CacheStatus.STORED) else ""
+    ttl = _ttl(fields, rules) if status in _WITH_TTL else ""
     fields["cache-status"] = "Cache-Status", f"{f'{previous}, ' if previous else ''}{identifier}; {status}{ttl}"
 
 

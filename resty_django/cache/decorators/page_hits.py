@@ -101,8 +101,9 @@ def _host_of(request: HttpRequest, scheme: str | None) -> str:
     """
     if type(request).get_host is not HttpRequest.get_host:
         return request.get_host()
-    names = ("HTTP_HOST", "HTTP_X_FORWARDED_HOST", "HTTP_X_FORWARDED_PORT", "SERVER_NAME", "SERVER_PORT")
-    source = (scheme, *map(request.META.get, names))
+    get = request.META.get
+    forwarded = get("HTTP_X_FORWARDED_HOST"), get("HTTP_X_FORWARDED_PORT")
+    source = scheme, get("HTTP_HOST"), forwarded, get("SERVER_NAME"), get("SERVER_PORT")
     host: str | None = _hosts.get(source)
     if host is None:
         host = request.get_host()

@@ -87,13 +87,13 @@ class L1Page:
         response = HttpResponse.__new__(HttpResponse)
         headers = ResponseHeaders.__new__(ResponseHeaders)
         headers._store = template.headers._store.copy()
-        vars(response).update(
-            vars(template),
-            headers=headers,
-            cookies=SimpleCookie(),
-            _resource_closers=[],
-            _container=list(vars(template)["_container"]),
-        )
+        response.__dict__ = {
+            **template.__dict__,
+            "headers": headers,
+            "cookies": SimpleCookie(),
+            "_resource_closers": [],
+            "_container": [*template.__dict__["_container"]],
+        }
         return response
 
 

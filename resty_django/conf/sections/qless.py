@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from django.conf import settings
 
 from .. import validators
-from ..schema import Problem, above, at_least, between, duration, one_of, section, setting
+from ..schema import Problem, above, at_least, between, duration, named, one_of, section, setting
 
 POOLS = ("threads", "processes")
 """Where workers run sync jobs."""
@@ -97,6 +97,36 @@ def _converted_outbox(value: object, path: tuple[str, ...]) -> tuple[object, lis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRetention:
+    """How long, and how many, jobs of a queue are kept that have failed or are complete.
+
+    - `failed`, `completed`: time (None: as for the site).
+    - `failed_count`, `completed_count`: maximum number (None: only the site's maximum applies).
+    """
+
+    failed: float | None = duration(None, check=at_least(60))
+    failed_count: int | None = setting(None, check=at_least(0))
+    completed: float | None = duration(None, check=at_least(60))
+    completed_count: int | None = setting(None, check=at_least(0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionSettings(QueueRetention):
+    """How long, and how many, failed and complete jobs are kept in Redis. Workers delete older ones, the oldest first.
+
+    - `failed`: time for which failed jobs are kept (None: any time).
+    - `failed_count`: maximum number of failed jobs of all queues (None: any number).
+    - `completed`, `completed_count`: the same for complete jobs, if stricter than `jobs-history` and
+      `jobs-history-count` (None: only these apply).
+    - `queues`: by queue.
+    """
+
+    failed: float | None = duration(30 * 86_400.0, check=at_least(60))
+    failed_count: int | None = setting(100_000, check=at_least(0))
+    queues: Mapping[str, QueueRetention] = named(QueueRetention)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QlessSettings:
     """The job queue.
 
@@ -121,6 +151,7 @@ class QlessSettings:
       within this number of seconds.
     - `archive`: the archive of finished jobs.
     - `outbox`: the outbox for tasks that are enqueued in transactions.
+    - `retention`: how long failed and complete jobs are kept in Redis.
     """
 
     alias: str = setting("default", check=validators.known_cache)
@@ -146,3 +177,4 @@ class QlessSettings:
     failed_warning: int = setting(1, check=at_least(0))
     archive: ArchiveSettings = section(ArchiveSettings)
     outbox: OutboxSettings = section(OutboxSettings, convert=_converted_outbox)
+    retention: RetentionSettings = section(RetentionSettings)

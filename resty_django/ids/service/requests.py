@@ -69,10 +69,10 @@ class Requests:
         orders = map(len, (self.orders, self.names, self.found, self.admitted))
         return len(self.tasks) + sum(orders) + len(self.lookups) + (self.reading is not None)
 
-    def add(self, job: WorkItem) -> None:
-        """Add a job that comes before all other requests."""
+    def add(self, item: WorkItem) -> None:
+        """Add a work item that comes before all other requests."""
         with self.changed:
-            self.tasks.append(job)
+            self.tasks.append(item)
             self.changed.notify()
 
     def order(self, counter: Counter) -> Future[None]:

@@ -69,7 +69,7 @@ class ReservationThread:
         self._service = service
         self._store = store
         self.requests = Requests()
-        self._job: WorkItem | None = None
+        self._item: WorkItem | None = None
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self.connection: LimitedConnection | None = None
@@ -91,7 +91,7 @@ class ReservationThread:
         threading.Thread(target=self._watch, name="resty-ids-watchdog", daemon=True).start()
 
     def stop(self, timeout: float) -> None:
-        """End the thread after the current job, within `timeout` seconds. Refuse waiting requests."""
+        """End the thread after the current work item, within `timeout` seconds. Refuse waiting requests."""
         with self.requests.changed:
             self._stopping.set()
             self.requests.changed.notify()
@@ -138,23 +138,23 @@ class ReservationThread:
         self._thread.start()
 
     def _run(self) -> None:
-        while self.current and (job := self._next()) is not None:
+        while self.current and (item := self._next()) is not None:
             try:
-                result = job.work()
+                result = item.work()
             except Exception as error:
-                self._end(job, error=error)
+                self._end(item, error=error)
             else:
-                self._end(job, result=result)
+                self._end(item, result=result)
         self.drop_connection()
 
     def _next(self) -> WorkItem | None:
-        """Wait for the next job and return it, or None when the thread must end."""
+        """Wait for the next work item and return it, or None when the thread must end."""
         with self.requests.changed:
             while True:
-                job = self._choose(time.monotonic())
-                if job is not None or self._stopping.is_set():
-                    self._job = job
-                    return job
+                item = self._choose(time.monotonic())
+                if item is not None or self._stopping.is_set():
+                    self._item = item
+                    return item
                 self.requests.changed.wait(max(0.0, max(self._refresh_at, self._closed_until) - time.monotonic()))
 
     def _choose(self, now: float) -> WorkItem | None:
@@ -194,15 +194,15 @@ class ReservationThread:
     def _batch(work: Callable[[list[Order]], None], orders: list[Order]) -> WorkItem:
         return WorkItem(lambda: work(orders), Future(), orders)
 
-    def _end(self, job: WorkItem, *, result: Any = None, error: Exception | None = None) -> None:
+    def _end(self, item: WorkItem, *, result: Any = None, error: Exception | None = None) -> None:
         with self.requests.changed:
-            if self._job is job:
-                self._job = None
+            if self._item is item:
+                self._item = None
         with contextlib.suppress(InvalidStateError):  # the watchdog has ended it
             if error is None:
-                job.future.set_result(result)
+                item.future.set_result(result)
             else:
-                job.future.set_exception(error)
+                item.future.set_exception(error)
 
     # --- the work ----------------------------------------------------------------------------------------------------
 
@@ -447,10 +447,10 @@ class ReservationThread:
         self.failures += 1
         self.last_error = f"the database driver has been hanging for {waited:.1f} s"
         with self.requests.changed:
-            job, self._job = self._job, None
+            item, self._item = self._item, None
             self._begin()
-        if job is not None:
+        if item is not None:
             error = unavailable()
-            self._end_orders(list(job.orders), error)
+            self._end_orders(list(item.orders), error)
             with contextlib.suppress(InvalidStateError):
-                job.future.set_exception(error)
+                item.future.set_exception(error)

@@ -77,7 +77,7 @@ class Nonces:
 
 
 def _remember(table: OrderedDict[str, V], host: str, value: V) -> None:
-    """Store the value of a source. With more than 10 000 sources, drop the one that was seen least recently."""
+    """Store a value for a source address. Keep 10 000 addresses, and drop the one that was seen least recently."""
     table[host] = value
     if len(table) > 10_000:
         table.popitem(last=False)

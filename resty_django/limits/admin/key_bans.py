@@ -55,8 +55,8 @@ def _bans_keys(series: str) -> bool:
         policy = policies.get_policy(series)
         return policy is not None and policy.ban is not None
     return any(
-        other_kind == catalog.LimitKind.BAN and _is_of(name, other)
-        for other_kind, other in map(catalog.kind_and_name, (*catalog.counted_limits(), *stats.names()))
+        counted_kind == catalog.LimitKind.BAN and _is_of(name, counted_name)
+        for counted_kind, counted_name in map(catalog.kind_and_name, (*catalog.counted_limits(), *stats.names()))
     )
 
 

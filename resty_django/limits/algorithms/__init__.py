@@ -36,8 +36,8 @@ It belongs to the store: a new state copies it from the old one, or begins with 
 not remove it from each state and add it again.
 """
 KEEP_SLOT_MS: Final = 2**16
-"""The length of the slots in which only the first request to a bucket sets how long the store keeps its state: that is
-slower than to keep it as before."""
+"""Time is divided into slots of this length. Only the first request of a key in each slot sets the expiry of its state,
+because a write that sets it is slower."""
 
 R = TypeVar("R")
 

@@ -63,7 +63,7 @@ class TokenBucketState(Struct, gc=False):
     tokens: float
     """The number of tokens after the last request, negative if some are owed."""
     last_tick: float
-    """The time of the last tick: whole milliseconds and `PARTS_PER_MS`, which are stored apart."""
+    """The time of the last tick in milliseconds. The fraction is stored separately, in 1 / `PARTS_PER_MS`."""
 
 
 def incoming(data: bytes | None, now: int, config: TokenBucketConfig, cost: int, commit: bool) -> Outcome[Decision]:

@@ -349,7 +349,7 @@ class TokenBucket(Limiter):
 
 
 def _keep_seconds(idle: float | None, seconds: float) -> int:
-    """Return the seconds for which the state of a bucket is kept that is initial again after `seconds`; 0: forever."""
+    """Return the seconds for which to keep the state of a bucket that is initial again after `seconds`; 0: forever."""
     if idle is None:
         return 0
     keep = idle + KEEP_SLOT_MS / 1000 + seconds

@@ -15,7 +15,7 @@ MIN_NUMBER: Final = 1e-9
 MAX_AMOUNT: Final = 10**15
 """The maximum of requests, tokens, rates and milliseconds."""
 MAX_SECONDS: Final = 10**9
-"""The maximum of times."""
+"""The maximum of times such as windows, leases and waits."""
 
 
 def unknown_option(title: str, name: str, call: Callable[..., object], options: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
--- Several limits in one atomic step: the two-phase protocol (limiters/combined.py).
+-- Several limits in one atomic step: the two-phase protocol (algorithms/protocol.py).
 -- KEYS    one for each limit
 -- ARGV    for each limit: algorithm, arguments
 -- Reply   number of the limit that refused (0: none), then for each limit the packed result of its last call, or '' if

@@ -5,7 +5,7 @@
 local BYTES = '4'
 
 -- Each limit sends one argument, packed doubles: the time in ms (0: the server's), whether to record (1 or 0), the
--- cost, and the numbers of its algorithm. The last limit's time is used; it may be `behind` the server's.
+-- cost, and the configuration of its algorithm. The last limit's time is used; it may be `behind` the server's.
 local now, behind = struct.unpack('<d', ARGV[#ARGV]), 60000
 if now == 0 then
   behind = 0
@@ -14,10 +14,10 @@ if now == 0 then
 end
 
 -- ms of a time slot; the first request in each slot sets the expiry of a state, the others do not change it.
-local SLOT = 65536
+local KEEP_SLOT_MS = 65536
 
 local function same_slot(one, other)
-  return math.floor(one / SLOT) == math.floor(other / SLOT)
+  return math.floor(one / KEEP_SLOT_MS) == math.floor(other / KEEP_SLOT_MS)
 end
 
 -- Returns the state, of at least (if `exact`: exactly) `size` bytes; nil: absent or expired.
@@ -32,19 +32,20 @@ local function load(key, size, exact)
   return state
 end
 
--- `life`: ms for which to keep it; 0: indefinitely; nil: as before. `old`: the result of load.
-local function save(key, state, old, life)
+-- `keep_ms`: ms for which to keep it; 0: indefinitely; nil: as before. `old`: the result of load.
+local function save(key, state, old, keep_ms)
   if not old then
+    local expiry = keep_ms > 0 and string.format('%.0f', now + keep_ms) or '0'
     redis.call('DEL', key)
-    redis.call('HSET', key, 't', BYTES, 'v', state, 'f', '0', 'e', life > 0 and string.format('%.0f', now + life) or '0')
-  elseif life then
-    redis.call('HSET', key, 'v', state, 'e', life > 0 and string.format('%.0f', now + life) or '0')
+    redis.call('HSET', key, 't', BYTES, 'v', state, 'f', '0', 'e', expiry)
+  elseif keep_ms then
+    redis.call('HSET', key, 'v', state, 'e', keep_ms > 0 and string.format('%.0f', now + keep_ms) or '0')
   else
     redis.call('HSET', key, 'v', state)
   end
-  if life and life > 0 then
-    redis.call('PEXPIRE', key, string.format('%.0f', life + behind))
-  elseif life and old then
+  if keep_ms and keep_ms > 0 then
+    redis.call('PEXPIRE', key, string.format('%.0f', keep_ms + behind))
+  elseif keep_ms and old then
     redis.call('PERSIST', key)
   end
 end

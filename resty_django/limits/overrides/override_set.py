@@ -83,7 +83,9 @@ class OverrideSet:
                 for form in _forms(override):
                     self._exact.setdefault((override.kind, form), {})[override.limit] = override
         self._networks = {
-            version: [(shift, networks[version, shift]) for other, shift in sorted(networks) if other == version]
+            version: [
+                (shift, networks[version, shift]) for of_version, shift in sorted(networks) if of_version == version
+            ]
             for version in _BITS
         }
 

@@ -41,7 +41,7 @@ class Block(NamedTuple):
 
 
 class RowCounts(NamedTuple):
-    """The counts in the row of a key: used and granted units, and how often the row was reset."""
+    """The counts in the row of a key: used units, granted units, and the number of resets."""
 
     used: int = 0
     granted: int = 0

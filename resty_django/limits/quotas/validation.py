@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from ..limiters.validation import not_negative, whole
 from ..requests.chosen_rates import RateFunction, Tiers
+from ..specs.policy import MAX_NAME_CHARS
 
 
 def checked_limit(limit: int) -> int:
@@ -42,6 +43,11 @@ def choice_of(
 
 def checked_name(name: object) -> str:
     """Return the name of a quota. Raise `ValueError`."""
-    if not isinstance(name, str) or not 0 < len(name) <= 64 or not name.isprintable() or name.strip() != name:
-        raise ValueError(f"name of a quota must be a text of 1 to 64 characters, not {name!r}.")
+    if (
+        not isinstance(name, str)
+        or not 0 < len(name) <= MAX_NAME_CHARS
+        or not name.isprintable()
+        or name.strip() != name
+    ):
+        raise ValueError(f"name of a quota must be a text of 1 to {MAX_NAME_CHARS} characters, not {name!r}.")
     return name

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from django.http import HttpRequest
 
@@ -29,14 +29,8 @@ from .check import LimitCheck
 from .request_limit import RequestLimit
 from .results import LimitResult
 
-
-class KeyedLimit(NamedTuple):
-    """A limit that applies to a request, and the request's key."""
-
-    limit: RequestLimit
-    key: str
-
-
+KeyedLimit: TypeAlias = tuple[RequestLimit, str]
+"""A limit that applies to a request, and the request's key."""
 KeyedLimits: TypeAlias = list[KeyedLimit]
 
 
@@ -178,14 +172,14 @@ class Enforcer:
         for limit, key in keyed:
             override = overrides.find(limit.series, key, limit.key.roles, at) if limit.series else None
             if override is None:
-                deciding.append(KeyedLimit(limit, key))
+                deciding.append((limit, key))
             elif override.blocks:
                 check.add(limit, key, override.refusal(limit.limiter.shown_limit, at))
                 if not limit.advises:
                     check.banned = True
                     return []
             elif not override.lifts:
-                deciding.append(KeyedLimit(limit.with_rate(override.rate), key))
+                deciding.append((limit.with_rate(override.rate), key))
             elif self._one_suffices:
                 return []
         return deciding
@@ -205,7 +199,7 @@ class Enforcer:
                 if not limit.advises:
                     return []
             else:
-                payable.append(KeyedLimit(limit, key))
+                payable.append((limit, key))
         return payable
 
     def _deciding(self, check: LimitCheck, keyed: KeyedLimits) -> Steps[None]:
@@ -219,7 +213,7 @@ class Enforcer:
         if self._advising:
             for rates in _advising(keyed):
                 yield from self._deciding_together(check, rates)
-            keyed = [keyed_limit for keyed_limit in keyed if not keyed_limit.limit.advises]
+            keyed = [(limit, key) for limit, key in keyed if not limit.advises]
         yield from self._deciding_together(check, keyed)
 
     def _deciding_with_bans(self, check: LimitCheck, keyed: KeyedLimits) -> Steps[None]:
@@ -265,7 +259,7 @@ class EitherEnforcer(Enforcer):
             Enforcer._check_costs(priced[:1])
 
     def _payable(self, check: LimitCheck, keyed: KeyedLimits) -> KeyedLimits:
-        payable = [KeyedLimit(limit, key) for limit, key in keyed if _can_pass(limit, check.cost_of(limit))]
+        payable = [(limit, key) for limit, key in keyed if _can_pass(limit, check.cost_of(limit))]
         if not payable:
             for limit, key in keyed:
                 check.add(limit, key, _never(limit))
@@ -293,7 +287,7 @@ def _keyed(limits: Iterable[RequestLimit], request: HttpRequest, kwargs: Mapping
             asked = limit.key
             key = asked.of(request, kwargs)
         if key is not None:
-            keyed.append(KeyedLimit(limit, key))
+            keyed.append((limit, key))
     return keyed
 
 
@@ -303,16 +297,14 @@ def _advising(keyed: KeyedLimits) -> Iterable[KeyedLimits]:
     for limit, key in keyed:
         if limit.advises:
             group = (limit.name, key) if limit.options.block else limit
-            groups.setdefault(group, []).append(KeyedLimit(limit, key))
+            groups.setdefault(group, []).append((limit, key))
     return groups.values()
 
 
 def _bans(keyed: KeyedLimits) -> dict[tuple[str, str], KeyedLimit]:
     """Return the limits with bans by their name and key: the limits of several rates share their bans."""
     return {
-        (limit.name, key): KeyedLimit(limit, key)
-        for limit, key in keyed
-        if limit.ban is not None and not limit.options.shadow
+        (limit.name, key): (limit, key) for limit, key in keyed if limit.ban is not None and not limit.options.shadow
     }
 
 

@@ -51,6 +51,7 @@ ON_ERROR: Final[Mapping[str, str | Promise]] = {
     "local": gettext_lazy("Limit in each process separately"),
 }
 MAX_NAME_CHARS: Final = 64
+"""The maximum length of the name of a policy or a quota."""
 MAX_FIELD_CHARS: Final = 200
 """The maximum length of a key, of a pattern, and of a policy's rates."""
 MAX_SPAN_SECONDS: Final = 366 * 86_400

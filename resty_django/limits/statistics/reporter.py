@@ -36,8 +36,7 @@ from ..callers.keys import plain
 from ..decision import Decision
 from .catalog import Description, counted_limit
 from .events import EventOutcome, RefusalEvent
-from .refusals import MAX_REFUSALS as MOST_REFUSALS
-from .refusals import RecentRefusals, put_back
+from .refusals import MAX_REFUSALS, RecentRefusals, put_back
 
 log = logger("resty_django.limits")
 
@@ -86,7 +85,7 @@ class Tally:
         self.counts = [0, 0, 0, 0, 0]
         """All other decisions, by the fields of `Totals`."""
         self.top = TopKeys(TOP_KEYS, MAX_KEY_CHARS)
-        self.recent: deque[RefusalEvent] = deque(maxlen=MOST_REFUSALS)
+        self.recent: deque[RefusalEvent] = deque(maxlen=MAX_REFUSALS)
         """The most recent refusals that are not flushed yet."""
         self.unsent: list[FrequentKey] = []
         """Keys taken from `top` that are not flushed yet."""

@@ -19,6 +19,7 @@ from resty_django.admin.formatting import NONE
 from resty_django.admin.lists import FigureTile, ListContext
 from resty_django.admin.operations import Operation, OperationResult, Refused
 from resty_django.admin.tables import MAX_SORTED, Column, Row, SortOrder, Table, order_of, pager, sheet_of, sort, table
+from resty_django.conf import conf
 
 from ..clients.client import Client
 from ..clients.default import default_client
@@ -142,6 +143,7 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
         return self.list_page(
             request,
             replace(failures_table, summary=summary),
+            facts=[(_("Failed jobs are deleted"), text)] if (text := _retention_text()) else [],
             form=NameForm(request.GET),
             bulk=formatting.list_url("job", "bulk", state="failed"),
             operations=self.offered(request),
@@ -202,6 +204,19 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
             for name, label in labelled
             if label and self.may(request, OPERATIONS[name].permission)
         ]
+
+
+def _retention_text() -> str:
+    """Return when failed jobs are deleted by the settings; empty: never."""
+    settings = conf.qless.retention
+    parts: list[str] = []
+    if settings.failed is not None:
+        parts.append(_("after %(time)s") % {"time": formatting.duration(settings.failed)})
+    if settings.failed_count is not None:
+        parts.append(_("the oldest beyond %(jobs)s") % {"jobs": formatting.job_count(settings.failed_count)})
+    if any(limits.failed is not None or limits.failed_count is not None for limits in settings.queues.values()):
+        parts.append(_("some queues have other limits"))
+    return "; ".join(parts)
 
 
 def _paced_context(client: Client, group: str, failed: int) -> dict[str, object] | None:

@@ -13,11 +13,14 @@ Marks move only after the rows are committed, so a writer that dies repeats its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 from resty_django.conf import conf
+from resty_django.redis.errors import StoreFull
 
 from ..clients.client import Client
 from ..clients.serialization import scores, text, texts
@@ -25,6 +28,7 @@ from ..clients.transport import RedisCommand
 
 CANCELED: Final = "canceled"
 COMPLETED: Final = "completed"
+LOCK_SECONDS: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ class ArchiveStatus:
 
     @property
     def late(self) -> bool:
-        """Whether Redis may soon delete jobs that are not archived: half of its time or of its places are used up."""
+        """Whether Redis may soon delete jobs that are not archived: they use half of its time or of its number."""
         return self.enabled and (self.lag > 0.5 * self.keeps or self.behind > max(0.5 * self.kept, 1))
 
 
@@ -69,8 +73,8 @@ def command(client: Client, name: str, key: str, *args: object) -> Any:
     return client.perform(RedisCommand((name, client.prefix + key, *args)))
 
 
-def read_marks(client: Client) -> dict[str, float]:
-    reply = command(client, "HGETALL", "archive")
+def read_marks(client: Client, key: str = "archive") -> dict[str, float]:
+    reply = command(client, "HGETALL", key)
     pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
     return {text(name): float(value) for name, value in pairs}
 
@@ -86,10 +90,30 @@ def begin_pass(client: Client, now: float) -> None:
 
 
 def add(client: Client, **numbers: int) -> None:
-    """Add to marks that are counts."""
+    """Increase counts among the marks: `add(client, written=5)`."""
     for name, number in numbers.items():
         if number:
             command(client, "HINCRBY", "archive", name, number)
+
+
+@contextmanager
+def exclusively(client: Client, key: str) -> Iterator[bool]:
+    """Hold a lock of this name for a minute; extend it with `stay`. Yields whether no other process holds it."""
+    token = secrets.token_bytes(8)
+    try:
+        held = bool(command(client, "SET", key, token, "NX", "EX", LOCK_SECONDS))
+    except StoreFull:  # but deletions work, and two processes may do the same
+        held = True
+    try:
+        yield held
+    finally:
+        if held and command(client, "GET", key) == token:
+            command(client, "DEL", key)
+
+
+def stay(client: Client, key: str) -> None:
+    """Extend a lock that this process holds."""
+    command(client, "EXPIRE", key, LOCK_SECONDS)
 
 
 def redis_limits(client: Client) -> tuple[float, int]:

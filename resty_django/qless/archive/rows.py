@@ -119,7 +119,7 @@ def _detail(value: object) -> str | float | None:
 
 
 def _latest_run(history: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return the entry of the last time that a worker took the job."""
+    """Return the history entry of the last run; None if the job never ran."""
     return next((entry for entry in reversed(history) if entry.get("what") in ("popped", "taken")), None)
 
 

@@ -6,7 +6,6 @@ of a slow one expires, two of them write the same rows.
 
 from __future__ import annotations
 
-import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -40,7 +39,6 @@ SWEEP_SECONDS: Final = 3600.0
 """Interval of the passes over all complete jobs, for clients whose clocks are slower, and after a restore."""
 MAX_ROWS_PER_DELETE: Final = 1000
 JOBS_PER_READ: Final = 100
-LOCK_SECONDS: Final = 60
 TIME_TOLERANCE: Final = 0.001
 """Seconds by which the times of the same end may differ in Redis and the database."""
 
@@ -79,7 +77,6 @@ class ArchiveWriter:
 
     client: Client
     paced: Callable[[], bool] = lambda: True
-    _token: bytes = field(default_factory=lambda: secrets.token_bytes(8))
 
     def run(self, *, again: bool = False) -> Pass:
         """Write all jobs that have ended since the last pass. `again`: all of those that Redis still has.
@@ -87,15 +84,18 @@ class ArchiveWriter:
         Raises `django.db.DatabaseError`, `StoreError`, `QlessError`.
         """
         outcome = Pass()
-        if not command(self.client, "SET", "archive-lock", self._token, "NX", "EX", LOCK_SECONDS):
-            outcome.locked = True
-            return outcome
-        try:
-            self._pass(outcome, again)
-        finally:
-            if command(self.client, "GET", "archive-lock") == self._token:
-                command(self.client, "DEL", "archive-lock")
+        with marks.exclusively(self.client, "archive-lock") as held:
+            outcome.locked = not held
+            if held:
+                self._pass(outcome, again)
         return outcome
+
+    def write_ended(self, state: ArchivedJob.State, ends: dict[str, float]) -> None:
+        """Write failed or complete jobs before Redis deletes them. `ends`: when they ended, by jid."""
+        jobs = [job for job in self._fetch(self._missing(ends)) if job.state == state]
+        if state == ArchivedJob.State.FAILED:
+            jobs = [job for job in jobs if _failed_at(job) == ends[job.jid]]
+        self._store(Pass(), [EndedJob(job, state, ends[job.jid]) for job in jobs])
 
     def _pass(self, outcome: Pass, again: bool) -> None:
         now, known = self.client.clock(), marks.read_marks(self.client)
@@ -115,7 +115,7 @@ class ArchiveWriter:
 
     def _next(self) -> bool:
         """Keep the lock, and return whether to continue."""
-        command(self.client, "EXPIRE", "archive-lock", LOCK_SECONDS)
+        marks.stay(self.client, "archive-lock")
         return self.paced()
 
     # --- sources ---
@@ -252,7 +252,7 @@ def store(rows: Sequence[ArchivedJob]) -> tuple[int, int]:
 
 
 def upsert(rows: Sequence[ArchivedJob]) -> int:
-    """Insert rows, or replace rows of earlier ends; return how many."""
+    """Insert rows, or replace the rows of earlier ends of the same jobs; return how many."""
     database = router.db_for_write(ArchivedJob)
     has_target = connections[database].features.supports_update_conflicts_with_target
     with transaction.atomic(using=database):

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 log = logger("resty_django.qless")
 
 Handler: TypeAlias = Callable[[str], Awaitable[None] | None]
-"""Takes the payload of a message."""
+"""A function that takes the payload of a message."""
 ChannelHandler: TypeAlias = Callable[[str, str], Awaitable[None] | None]
-"""Takes the channel of a message, and its payload."""
+"""A function that takes the channel and the payload of a message."""
 
 
 class ChannelMessage(NamedTuple):

@@ -39,8 +39,8 @@ def class_name(klass: object) -> str:
 class JobOptions(TypedDict, total=False):
     """Options of `Queue.put`. None stands for an option that is not set.
 
-    - `jid`: the ID of the job, instead of a random one. A job that exists already under it is moved to the queue, with
-      these data and options.
+    - `jid`: the ID of the job, instead of a random one. If a job with this ID exists, it is moved to
+      the queue, with these data and options.
     - `delay`: seconds before the job starts to wait (default 0).
     - `priority`: jobs with higher numbers run first (default 0).
     - `tags`: a list of strings.
@@ -80,7 +80,7 @@ class RecurringOptions(TypedDict, total=False):
       example at each start of a site.
     - `offset`: seconds before the first job (default 0).
     - `priority`, `tags`, `retries`: options of the jobs.
-    - `backlog`: number of overdue jobs to create in addition to the latest (default 0: all).
+    - `backlog`: maximum number of overdue jobs to create in addition to the latest (default 0: no maximum).
     """
 
     jid: str | None
@@ -123,7 +123,7 @@ _RULES: Final = {
 
 
 def check_names(function: str, options: Mapping[str, object], known: type) -> None:
-    """Raise `TypeError` for an option that the TypedDict `known` does not have, like a call with a wrong keyword."""
+    """Raise `TypeError` for an option that the TypedDict `known` does not have. `function`: a name for the message."""
     unknown = sorted(options.keys() - known.__annotations__.keys())
     if unknown:
         raise TypeError(f"{function}() got an unexpected keyword argument {unknown[0]!r}.")

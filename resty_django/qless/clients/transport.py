@@ -27,7 +27,7 @@ from resty_django.callables import acompleted, completed
 from resty_django.redis.errors import NOT_PERMITTED, StoreError
 
 from ..core import source
-from ..errors import CLAUSE, LOCK_GONE, InvalidArgument, QlessError, error_of, message_of
+from ..errors import CLAUSE, LOCK_GONE, InvalidArgument, OutOfOrder, QlessError, error_of, message_of
 from .replies import Page
 from .serialization import as_bytes, read
 
@@ -62,7 +62,7 @@ def is_refusal(reply: object) -> bool:
     Lost locks do not count, nor errors that any call would get now.
     """
     if isinstance(reply, QlessError):
-        return not isinstance(reply, LOCK_GONE)
+        return not isinstance(reply, (*LOCK_GONE, OutOfOrder))
     # raised by a command inside the core, such as WRONGTYPE for a key that another program wrote
     return type(reply) is StoreError and "user_script:" in str(reply) and not str(reply).startswith(NOT_PERMITTED)
 

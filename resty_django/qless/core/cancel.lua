@@ -1,4 +1,7 @@
 -- cancel    jid ...               Reply: the jids. Cancels a job that others wait for only together with them
+-- expire    failed|complete jid when ...   Reply: number of jobs deleted: of at most 100, oldest first. A job stays if it
+--                                 is not in this state since `when`, others wait for it or its groups, or its failure
+--                                 group is being retried. No callbacks follow, and its groups count it as before
 -- priority  jid number            Reply: the number
 -- depends   jid on jid ...        Reply: 1. Only for a job that already waits for others
 -- depends   jid off jid ... | all Reply: 1
@@ -9,12 +12,23 @@
 -- While workers write an archive, `canceled` lists up to 10 000 canceled jobs for it, as JSON {at, job}; see
 -- archive/marks.py.
 local MAX_CANCELED, MAX_CANCELED_DATA = 10000, 65536
-if command == 'cancel' then
-  need('Cancel', 'jid', ARGV[3])
+
+-- Return the failure group of a failed job, the time of the failure, and the queue.
+local function failure_of(jid)
+  local state, failure, queue = unpack(call('HMGET', JOB .. jid, 'state', 'failure', 'queue'))
+  local valid, decoded = pcall(cjson.decode, failure or '')
+  if state == 'failed' and valid and type(decoded) == 'table' then
+    return tostring(decoded.group), tonumber(decoded.when), queue
+  end
+end
+
+if command == 'cancel' or command == 'expire' then
+  local expiring = command == 'expire'
+  need(expiring and 'Expire' or 'Cancel', expiring and 'state' or 'jid', ARGV[3])
   settings()
   local jids, canceled = arguments(3)
   local pending = call('EXISTS', prefix .. 'pending') == 1 -- if so, the list may contain jobs that no longer wait
-  for _, jid in ipairs(jids) do -- if there are more dependents than arguments, at least one is not an argument
+  for _, jid in ipairs(expiring and {} or jids) do -- if there are more dependents than arguments, at least one is not an argument
     local key = JOB .. jid .. '-dependents'
     for _, other in ipairs(pending and call('SMEMBERS', key) or call('SRANDMEMBER', key, #ARGV)) do
       if not canceled[other] and (not pending or call('SISMEMBER', JOB .. other .. '-dependencies', jid) == 1) then
@@ -24,7 +38,7 @@ if command == 'cancel' then
   end
   mark_once()
   local ended = {}
-  local seen = tonumber((call('HGET', prefix .. 'archive', 'at')))
+  local seen = not expiring and tonumber((call('HGET', prefix .. 'archive', 'at')))
   local archived = seen and now - seen < 86400
   local function save(jid)
     local job = read(jid, true)
@@ -79,20 +93,52 @@ if command == 'cancel' then
         call('ZREM', prefix .. 'tracked', jid)
       end
     end
-    if call('EXISTS', prefix .. 'o:' .. jid) == 1 then
+    if not expiring and call('EXISTS', prefix .. 'o:' .. jid) == 1 then
       ended[#ended + 1] = {jid, job[6], bound(jid)}
     end
     lazy_helpers().unindex(jid)
     call('DEL', key, key .. '-dependencies', key .. '-history', prefix .. 'x:' .. jid)
   end
-  for _, jid in ipairs(jids) do
+
+  -- Delete a job that may expire. Return how many, 0 or 1.
+  local function expire(jid, failed, at)
+    local key, group, since = prefix .. 'o:' .. jid, failure_of(jid)
+    local holders, groups = {prefix .. 'unfailing', JOB .. jid .. '-dependents'}, redis.pcall('HGET', key, 'group')
+    for name in string.gmatch(type(groups) == 'string' and groups or '', '%S+') do
+      holders[#holders + 1] = JOB .. name .. '-dependents'
+    end
+    since = failed and since or not failed and tonumber((call('ZSCORE', prefix .. 'completed', jid)))
+    if since ~= at or failed and (call('EXISTS', unpack(holders)) > 0
+      or (tonumber(call('HGET', prefix .. 'paced:' .. group, 'left')) or 0) > 0) then
+      return 0
+    end
+    if call('EXISTS', key) == 1 then
+      outcomes().missed(jid, failed and 'failed' or 'complete')
+      call('DEL', key)
+      call('ZREM', prefix .. 'outcomes', jid)
+    end
+    (failed and cancel or later().delete_complete)(jid)
+    return 1
+  end
+
+  local deleted, state = 0, ARGV[3]
+  if expiring and (state ~= 'failed' and state ~= 'complete' or #ARGV % 2 == 0 or #ARGV > 203) then
+    error('Expire(): Args are not "failed" or "complete", and the jids and times of at most 100 jobs')
+  end
+  for n = 5, expiring and #ARGV or 0, 2 do
+    need('Expire', 'when', ARGV[n], 'number')
+  end
+  for n = #ARGV - 1, expiring and 4 or #ARGV, -2 do -- newest first: jobs that fail because of one fail after it
+    deleted = deleted + expire(ARGV[n], state == 'failed', tonumber(ARGV[n + 1]))
+  end
+  for _, jid in ipairs(expiring and {} or jids) do
     cancel(jid)
   end
   for _, known in ipairs(ended) do
     outcomes().canceled(unpack(known))
   end
   lazy_helpers().remove_from_groups()
-  return jids
+  return expiring and deleted or jids
 end
 
 if command == 'priority' then

@@ -1,5 +1,8 @@
 -- failed                           Reply: JSON {group: count}
 -- failed    group [start=0] [limit=25]   Reply: JSON {total, jobs: [jid]}, newest first
+-- oldest    failed|complete group [skip=0] [count=100]   Reply: list of jid, queue and time in turn, oldest first: of
+--                                  at most 1000 jobs of the group, '' as the time of one that has not failed in it; or
+--                                  of complete jobs, whatever the group
 -- failures.latest   count group ... Reply: JSON list, for each group: {total, times, classes, message, first}: when its
 --                                  latest `count` jobs failed (at most 25), newest first, and their classes; the end of
 --                                  the newest job's message; when its oldest job failed. At most 100 groups
@@ -33,6 +36,25 @@ if command == 'failed' then
     counts[name] = call('LLEN', prefix .. 'f:' .. name)
   end
   return encode(counts)
+end
+
+if command == 'oldest' then
+  local complete, group = need('Oldest', 'state', ARGV[3]) == 'complete', need('Oldest', 'group', ARGV[4])
+  local skip = need('Oldest', 'skip', ARGV[5] or 0, 'number')
+  local limit, reply = math.min(10 * STEP, need('Oldest', 'count', ARGV[6] or STEP, 'number')), {}
+  local jids = complete and call('ZRANGE', prefix .. 'completed', skip, skip + limit - 1)
+    or call('LRANGE', prefix .. 'f:' .. group, -skip - limit, -skip - 1)
+  for n = 1, #jids do
+    local jid = jids[complete and n or #jids + 1 - n]
+    local actual, at, queue = failure_of(jid)
+    if complete then
+      local valid, put = pcall(cjson.decode, select(2, last_put(jid, 0)) or '')
+      actual, at, queue = group, call('ZSCORE', prefix .. 'completed', jid), valid and put[3].q -- the job has no queue
+    end
+    reply[#reply + 1], reply[#reply + 2] = jid, queue or ''
+    reply[#reply + 1] = actual == group and at and format('%.17g', at) or ''
+  end
+  return reply
 end
 
 if command == 'failures.latest' or command == 'failures.between' then

@@ -87,8 +87,9 @@ lazy_helpers = function()
         leaving_groups[group] = leaving_groups[group] or {}
         table.insert(leaving_groups[group], {jid, failed_at or 0})
       end
-      if failed_at then
-        call('HINCRBY', prefix .. 's:stats:' .. failed_at - failed_at % 86400 .. ':' .. queue, 'failed', -1)
+      local stats = failed_at and prefix .. 's:stats:' .. failed_at - failed_at % 86400 .. ':' .. queue
+      if stats and (command ~= 'expire' or call('EXISTS', stats) == 1) then -- old statistics are gone
+        call('HINCRBY', stats, 'failed', -1)
       end
     end
   end
@@ -96,7 +97,7 @@ lazy_helpers = function()
   -- Remove many members from a long list. They are found by their failure time, by which the list is sorted (newest
   -- first), marked, and removed together. Members not found this way stay in `sought`.
   local function take_out(key, sought, length)
-    local mark, marked = '\0', false
+    local mark, marked, nearest = '\0', 0, length
     local function time_at(index)
       local jid = call('LINDEX', key, index)
       return later().failed_at(jid and jid ~= mark and call('HGET', JOB .. jid, 'failure'))
@@ -126,7 +127,8 @@ lazy_helpers = function()
         for n, candidate in ipairs(page) do
           if sought[candidate] then
             call('LSET', key, first + n - 1, mark)
-            marked, sought[candidate], remaining = true, nil, remaining - 1
+            marked, nearest = marked + 1, math.min(nearest, first + n - 1)
+            sought[candidate], remaining = nil, remaining - 1
           end
         end
         first = first + #page
@@ -140,8 +142,8 @@ lazy_helpers = function()
       jids[#jids + 1] = jid
     end
     seek(0, length, jids)
-    if marked then
-      call('LREM', key, 0, mark)
+    if marked > 0 then -- from the end that is near
+      call('LREM', key, nearest < length / 2 and marked or -marked, mark)
     end
   end
 

@@ -367,6 +367,22 @@ local function later()
     return left or call('EXISTS', PENDING, UNFAILING) > 0
   end
 
+  local function delete_complete(jid)
+    local tags = call('HGET', JOB .. jid, 'tags')
+    if tags and #tags > 2 then
+      lazy_helpers().tag(jid, tags, -1)
+    end
+    lazy_helpers().unindex(jid)
+    call('DEL', JOB .. jid, JOB .. jid .. '-history', prefix .. 'x:' .. jid)
+    if fixes ~= 'none' then
+      call('DEL', JOB .. jid .. '-dependencies')
+    end
+    if fixes == 'all' then
+      call('ZREM', prefix .. 'tracked', jid)
+    end
+    call('ZREM', prefix .. 'completed', jid)
+  end
+
   -- Delete at most `limit` complete jobs that are too old, then at most `limit` beyond the configured count. Return
   -- whether any are left. Those that no worker has written to the archive yet are counted, see archive/marks.py.
   local function expire(life, kept, limit)
@@ -388,19 +404,7 @@ local function later()
         call('HSET', prefix .. 'archive', 'lost-at', now)
       end
       for _, jid in ipairs(gone) do
-        local tags = call('HGET', JOB .. jid, 'tags')
-        if tags and #tags > 2 then
-          lazy_helpers().tag(jid, tags, -1)
-        end
-        lazy_helpers().unindex(jid)
-        call('DEL', JOB .. jid, JOB .. jid .. '-history', prefix .. 'x:' .. jid)
-        if fixes ~= 'none' then
-          call('DEL', JOB .. jid .. '-dependencies')
-        end
-        if fixes == 'all' then
-          call('ZREM', prefix .. 'tracked', jid)
-        end
-        call('ZREM', completed, jid)
+        delete_complete(jid)
       end
       left = left or #gone == limit
     end
@@ -418,7 +422,7 @@ local function later()
   end
 
   later_made = {release = release, link = link, stage = stage, relinked = relinked, unfail = unfail, step = step,
-    expire = expire, forget = forget, note = note, enqueue_freed = enqueue_freed, unlinked = unlinked,
-    state_of = state_of, failed_at = failed_at, pace = pace, pace_some = pace_some}
+    expire = expire, delete_complete = delete_complete, forget = forget, note = note, enqueue_freed = enqueue_freed,
+    unlinked = unlinked, state_of = state_of, failed_at = failed_at, pace = pace, pace_some = pace_some}
   return later_made
 end

@@ -11,7 +11,7 @@ local prefix = 'ql:'
 local call, find, format, floor, encode = redis.call, string.find, string.format, math.floor, cjson.encode
 local command, now = ARGV[1], tonumber(ARGV[2])
 local COMMANDS = [[ put put.many requeue pop peek take complete complete.many fail retry heartbeat timeout progress
-cancel priority depends log get multiget jobs search result track tag failed unfail pace failures.latest
+cancel expire oldest priority depends log get multiget jobs search result track tag failed unfail pace failures.latest
 failures.between queues length pause unpause queue.forget due latency stats figures workers worker.deregister
 worker.alive workers.alive config.get config.set config.unset recur recur.get recur.update recur.tag recur.untag
 unrecur page tidy stage outcome stuck group.open group.close group.get group.jobs groups worker.report worker.reports

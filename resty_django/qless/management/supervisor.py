@@ -47,7 +47,7 @@ class Supervisor:
         self._dead: deque[int] = deque(maxlen=100)
         """Processes that have died, for the next ones to deregister."""
         self._kept: dict[int, dict[str, Any]] = {}
-        """By index: the state that an operator gave a process; its successor starts in it."""
+        """By index: the state that an operator gave a process. The process that replaces it starts in it."""
         self._stopped: set[int] = set()
         """Indices of processes that an operator has stopped."""
         count = options.processes if options.pool == "threads" else 0

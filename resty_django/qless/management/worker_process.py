@@ -19,6 +19,7 @@ from django.db import connections
 from resty_django import events
 from resty_django.text import logger
 
+from .. import retention
 from ..archive import runner as archive
 from ..clients.client import Client
 from ..clients.default import default_client
@@ -103,7 +104,7 @@ def serve(
     if shown:
         threading.Thread(target=_send_snapshots, args=(parent, loop), name="qless-report", daemon=True).start()
     started = start_events()
-    runners = [archive.start_in_worker(client), outbox.start_in_worker(client)]
+    maintainers = [module.start_in_worker(client) for module in (archive, outbox, retention)]
     log.info("worker %s serves the queues %s", loop.name, ", ".join(options.queues))
     try:
         return loop.run()
@@ -112,9 +113,9 @@ def serve(
         liveness.stop()
         indexer.stop()
         listener.stop()
-        for runner in runners:
-            if runner is not None:
-                runner.stop()
+        for maintainer in maintainers:
+            if maintainer is not None:
+                maintainer.stop()
         if started:
             events.stop()  # this process ends without its exit handlers
         log.info("worker %s has ended: %s", loop.name, dict(loop.in_flight.counts))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -65,7 +65,7 @@ class Deliverer:
         return OutboxEntry.objects.using(self.alias)
 
     def run(self, *, all_waiting: bool = False) -> Counter[str]:
-        """Deliver what is due, until nothing is left that can be delivered now.
+        """Deliver what is due at the start; entries that others hold up are left to the next run.
 
         `all_waiting`: also what is not due: new entries, which belong to their processes, and claimed ones.
 
@@ -73,8 +73,8 @@ class Deliverer:
         `blocked`, by others that come first. Raises `StoreDown` and `django.db.DatabaseError`.
         """
         counts: Counter[str] = Counter()
-        after = 0 if all_waiting else None
-        while claimed := self.claim(after=after):
+        start, after = self.client.clock(), 0 if all_waiting else None
+        while claimed := self.claim(start, after=after):
             after = None if after is None else claimed[-1].pk
             deliveries = self.send(claimed)
             self.settle(deliveries)
@@ -92,16 +92,18 @@ class Deliverer:
 
     # --- steps ---
 
-    def claim(self, *, after: int | None = None) -> list[OutboxEntry]:
+    def claim(self, until: float | None = None, *, after: int | None = None) -> list[OutboxEntry]:
         """Claim entries that are due, and return them in their order.
 
-        `after`: instead, those that follow this primary key, due or not.
+        `until`: the latest time at which they became due, in epoch seconds; None: now. `after`: instead, those that
+        follow this primary key, due or not.
         """
         now = self.client.clock()
+        latest = now if until is None else until
         waiting = self.entries.filter(state=WAITING)
         if after is None:
             # times further in the future are from before the clock was set back
-            is_due = Q(due_at__lte=to_db(now)) | Q(due_at__gt=to_db(now + 2 * LEASE_SECONDS))
+            is_due = Q(due_at__lte=to_db(latest)) | Q(due_at__gt=to_db(now + 2 * LEASE_SECONDS))
             waiting = waiting.filter(is_due)
             ids = list(waiting.order_by("due_at", "pk").values_list("pk", flat=True)[:MAX_ENTRIES])
         else:
@@ -116,10 +118,13 @@ class Deliverer:
             rows.update(claim=self.token, due_at=to_db(now + LEASE_SECONDS))
         return list(self.entries.filter(pk__in=ids, claim=self.token, state=WAITING).order_by("pk"))
 
-    def send(self, entries: Sequence[OutboxEntry], *, in_order: bool = True) -> list[Delivery]:
+    def send(
+        self, entries: Sequence[OutboxEntry], *, in_order: bool = True, delivered: Collection[int] = ()
+    ) -> list[Delivery]:
         """Send entries to the core, in order, and return the results: not of those that others have to precede.
 
-        `in_order`: whether an entry waits for earlier ones of its transaction.
+        `in_order`: whether an entry waits for earlier ones of its transaction. `delivered`: the primary keys of entries
+        that were delivered, but are not marked.
         """
         deliveries: dict[int, Delivery] = {}
         earlier, needed = self._earlier(entries) if in_order else {}, self.needed(entries)
@@ -130,7 +135,7 @@ class Deliverer:
             if batch and (needs & batch.keys() or size + entry.jobs > MAX_REQUESTS):
                 deliveries |= self._send([*batch.values()])
                 batch = {}
-            ended = {pk for pk, delivery in deliveries.items() if delivery.error is None}
+            ended = {*delivered} | {pk for pk, delivery in deliveries.items() if delivery.error is None}
             refused = {pk for pk, delivery in deliveries.items() if delivery.is_refused}
             if needs <= ended and earlier.get(entry.pk, set()) <= ended | refused | batch.keys():
                 batch[entry.pk] = entry
@@ -232,7 +237,7 @@ class Deliverer:
         deleted = 0
         ended = self.entries.filter(state__in=(DELIVERED, DISCARDED), due_at__lt=to_db(now))
         while ids := list(ended.values_list("pk", flat=True)[:MAX_DELETED]):
-            deleted += self.entries.filter(pk__in=ids).delete()[0]
+            deleted += ended.filter(pk__in=ids).delete()[0]
         return deleted
 
     def redeliver(self, since: float) -> int:

@@ -57,13 +57,13 @@ class _Transaction:
 
 @dataclass(slots=True)
 class _AfterCommit:
-    """Delivers an entry after the commit. A class, so that the next entry finds the `transaction` again."""
+    """Delivers an entry after the commit. An object, so that the next entry finds the `transaction` again."""
 
     outbox: Outbox
     entry: OutboxEntry
     transaction: _Transaction
 
-    def __call__(self) -> None:
+    def run(self) -> None:  # not `__call__`: Django logs the name of what has failed
         if not self.transaction.is_interrupted:
             self.transaction.is_interrupted = not self.outbox.deliver(self.entry)
 
@@ -96,7 +96,7 @@ class Outbox:
         connection = connections[alias]
         in_transaction = None
         if connection.in_atomic_block:
-            hooks = (hook[1] for hook in reversed(connection.run_on_commit))
+            hooks = (getattr(hook[1], "__self__", None) for hook in reversed(connection.run_on_commit))
             last = next((hook for hook in hooks if isinstance(hook, _AfterCommit)), None)
             in_transaction = _Transaction() if last is None else last.transaction
         entry = call.entry(self.client.clock(), None if in_transaction is None else in_transaction.key)
@@ -106,7 +106,8 @@ class Outbox:
             entry.due_at = entry.waiting_since  # workers need not wait for this process
         entry.save(using=alias, force_insert=True)
         if in_transaction is not None or connection.get_autocommit():  # else only workers learn of the commit
-            transaction.on_commit(_AfterCommit(self, entry, in_transaction or _Transaction()), using=alias, robust=True)
+            after_commit = _AfterCommit(self, entry, in_transaction or _Transaction())
+            transaction.on_commit(after_commit.run, using=alias, robust=True)
 
     def deliver(self, entry: OutboxEntry) -> bool:
         """Deliver an entry that this process has written. Return False if that is left to workers."""
@@ -122,10 +123,11 @@ class Outbox:
     def _deliver(self, entry: OutboxEntry) -> bool:
         alias = entry._state.db or "default"
         deliverer = Deliverer(self.client, alias)
-        needed = deliverer.needed([entry]).get(entry.pk, set()) - {*self._delivered.get(alias, ())}
+        delivered = {*self._delivered.get(alias, ())}
+        needed = deliverer.needed([entry]).get(entry.pk, set()) - delivered
         # entries of other processes, too: they may be delivered, but not marked, and sending them again does no harm
         before = list(deliverer.entries.filter(pk__in=needed).order_by("pk")) if needed else []
-        deliveries = deliverer.send([*before, entry], in_order=False)
+        deliveries = deliverer.send([*before, entry], in_order=bool(before), delivered=delivered)
         for delivery in deliveries:
             if isinstance(delivery.error, StoreDown):
                 self._breaker.record_failure(delivery.error)

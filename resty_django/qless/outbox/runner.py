@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from resty_django.conf import conf
-from resty_django.text import logger
 
 from ..clients.client import Client
-from ..passes import BackgroundPasses
+from ..passes import MaintenanceThread
 from .delivery import Deliverer
 
 PASS_SECONDS: Final = 2.0
 """Seconds between two looks for entries that are due."""
 
 
-class OutboxRunner(BackgroundPasses):
-    """A thread that delivers the outbox until stopped. While Redis or a database is down, it tries ever less often."""
+class OutboxRunner(MaintenanceThread):
+    """Delivers the outbox."""
 
     name = "qless-outbox"
     failure = "The outbox could not be delivered"
-    log = logger("resty_django.qless.outbox")
-    min_seconds, max_seconds = 1.0, 15.0
+    log_name = "resty_django.qless.outbox"
+    max_retry_seconds = 15.0
 
     def __init__(self, client: Client) -> None:
-        super().__init__()
+        super().__init__(client)
         self._deliverers = [Deliverer(client, alias) for alias in conf.qless.outbox.database]
 
-    def databases(self) -> Sequence[str]:
+    def databases(self) -> list[str]:
         return [deliverer.alias for deliverer in self._deliverers]
 
-    def pass_once(self) -> float:
+    def run_pass(self) -> float:
         for deliverer in self._deliverers:
             deliverer.run()
             deliverer.tidy()

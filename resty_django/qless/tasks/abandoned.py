@@ -4,7 +4,7 @@ A worker records when it declares one (`schedule.DECLARED`). Declaring, changing
 deletes that record: from then on the job counts as created by hand, and this module leaves it alone.
 
 While new code is deployed, old workers still declare their tasks. So a recurring job counts as abandoned when the code
-of this process does not declare it, and no worker has done so for `ABANDONED_SECONDS` seconds.
+of this process does not declare it, and no worker has done so for `ABANDONED_SECONDS`.
 """
 
 from __future__ import annotations

@@ -55,9 +55,7 @@ from ..clients.job import Job
 from ..clients.serialization import encode
 from ..errors import NotAllowed
 from ..job_classes import Runnable, is_allowed, refusal_of, register
-from ..middleware import Timeout
 from ..middleware.chain import Middleware
-from ..middleware.limits import Rate
 from .canvas import Signature, check_callbacks, consequences_of
 from .consequences import PlannedJob
 from .context import TaskContext
@@ -103,6 +101,7 @@ class Task(Runnable, Generic[P, R]):
         self.parameter_names = self.parameters.names
         self.call_signature = self.parameters.signature
         self.keep_result = not self.options.ignore_result
+        self._has_reactions = bool(self.options.reactions)
         check_callbacks(self.options)
         register(self, self.path, (self.name, *self.options.aliases))  # refuses a duplicate before it is scheduled
         self.schedule = Schedule.of(self)
@@ -110,6 +109,9 @@ class Task(Runnable, Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path}>"
+
+    def __reduce__(self) -> str:
+        return self.function.__qualname__  # pickled by its name, like a function
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         result: R = self.function(*self._with_context(None, [*args], kwargs), **kwargs)
@@ -233,7 +235,7 @@ class Task(Runnable, Generic[P, R]):
         if options is not NO_OPTIONS:  # `delay` has none, and is faster without these calls
             start_at, expires_at = timing(client.clock, options.countdown, options.eta, options.expires)
             put_options = put_options.updated(options)
-        if options.depends or options.reactions or self.options.reactions:
+        if self._has_reactions or (options is not NO_OPTIONS and (options.depends or options.reactions)):
             consequences = consequences_of(self, options, client)
         return TaskMessage(
             queue=options.queue or self.queue,
@@ -285,14 +287,7 @@ class Task(Runnable, Generic[P, R]):
     @cached_property
     def middleware(self) -> Sequence[Middleware]:  # type: ignore[override]
         """The middleware around each run, the outermost first."""
-        middleware: list[Middleware] = []
-        if self.options.rate is not None:
-            middleware.append(Rate(self.options.rate, self.name))
-        if self.retry_policy.exceptions:
-            middleware.append(self.retry_policy)
-        if self.options.timeout is not None:
-            middleware.append(Timeout(self.options.timeout))
-        return [*middleware, *self.options.middleware]
+        return self.options.around(self.name, [self.retry_policy] if self.retry_policy.exceptions else [])
 
 
 class AsyncTask(Task[P, R]):

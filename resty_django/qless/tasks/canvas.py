@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, Unpack, cast
 
 from msgspec import structs
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from .base import Task
 
 StepResult: TypeAlias = "AsyncResult[Any] | GroupResult"
+
+OUTCOME: Final = ArgumentSource("pass", "outcome")
+"""The first argument of most callbacks."""
 
 
 @dataclass(slots=True)
@@ -242,7 +245,7 @@ class group(CanvasStep):
             names.add(task.name)
             silent = silent or plan.silent
         name = (names.pop() if len(names) == 1 else "") if self.name is None else self.name
-        callbacks = _callbacks(CallReactions(**self.options), client, ArgumentSource("from_group", jid), silent)
+        callbacks = callbacks_of(CallReactions(**self.options), client, ArgumentSource("from_group", jid), silent)
         plan.groups.insert(at, PlannedGroup(jid, name, callbacks))
         plan.tail = GroupResult(jid, client=client, results=tails, parent=before)
         plan.after = (plan.tail,) if tails else (*after, plan.tail)
@@ -280,17 +283,21 @@ def consequences_of(task: Task[..., Any], options: EnqueueOptions, client: Clien
     """Return the consequences of the end of a job. None if there are none."""
     reactions = options.over(task.options)
     source = ArgumentSource("pass", "result")
-    callbacks = _callbacks(reactions, client, source, None if task.keep_result else task)
+    callbacks = callbacks_of(reactions, client, source, None if task.keep_result else task)
     if options.depends:
         return replace(callbacks, policies={ANY: "release" if options.allow_failure else "fail"})
     return callbacks if callbacks.success or callbacks.failure or callbacks.complete else None
 
 
-def _callbacks(
-    reactions: CallReactions, client: Client, result: ArgumentSource, silent: Task[..., Any] | None
+def callbacks_of(
+    reactions: CallReactions,
+    client: Client,
+    result: ArgumentSource,
+    silent: Task[..., Any] | None = None,
+    outcome: ArgumentSource = OUTCOME,
 ) -> Consequences:
-    """Return the callbacks. `result`: the first argument of `link`. `silent`: a task that keeps no result for it."""
-    outcome = ArgumentSource("pass", "outcome")
+    """Return the callbacks. `result`, `outcome`: the sources of the first argument of `link`, and of the others.
+    `silent`: a task that keeps no result."""
 
     def planned(option: str, callbacks: Callbacks, source: ArgumentSource) -> list[PlannedCallback]:
         return [signature.callback(option, source, client) for signature in signatures_of(option, callbacks)]

@@ -5,7 +5,8 @@ first argument:
 
 - `from`: the jid of a job, for its result
 - `from_group`: the ID of a group, for the list of its results
-- `pass`: in a callback, `outcome` or `result`, for the outcome that the core has added, or the result in it
+- `pass`: in a callback, `outcome` or `result`, for the outcome that the core has added, or the result in it; `value`,
+  for an outcome whose result is unwrapped: jobs of Django's tasks return `{"value": ...}`
 
 With `allow_failure`, results that do not exist are passed as None.
 """
@@ -40,7 +41,7 @@ from ..clients.transport import Request, Steps, checked
 from ..errors import InvalidArgument, QlessError, ResultGone, TaskExpired, UnreadableReply
 from . import eager
 from .consequences import Consequences, PlannedJob
-from .outcomes import outcome_of
+from .outcomes import TaskOutcome, outcome_of
 from .results import ResultReply, result_replies, result_reply
 
 if TYPE_CHECKING:
@@ -100,12 +101,12 @@ class PutOptions:
 
 
 class TaskMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A job to enqueue, made of a call of a task.
+    """A job to enqueue, made from a call of a task.
 
     - `klass`: the path of the task. `data`: JSON.
     - `when`: seconds since the epoch; None: at once.
     - `unique`: whether a waiting or running job with this jid stays unchanged.
-    - `consequences`: None: nothing follows from its end.
+    - `consequences`: the consequences of its end; None if there are none.
 
     A struct: with a named tuple, `Task.message` would take 20 % longer.
     """
@@ -369,7 +370,7 @@ def arguments_of(job: Job) -> Steps[tuple[list[Any], dict[str, Any]]]:
             "Enqueue tasks with delay() or apply_async()."
         ) from None
     if expires is not None and job.client.clock() > expires:
-        raise _expired(job, data)
+        raise expired(job, data)
     if data.get("from") is not None:
         args.insert(0, (yield from _result(data["from"], bool(data.get("allow_failure")))))
     elif data.get("from_group") is not None:
@@ -377,12 +378,14 @@ def arguments_of(job: Job) -> Steps[tuple[list[Any], dict[str, Any]]]:
         args.insert(0, results)
     elif data.get("pass") is not None:
         outcome = outcome_of(data.get("outcome"))
-        wants_result = data["pass"] == "result"  # noqa: S105 (no password)
+        if data["pass"] == "value" and isinstance(outcome, TaskOutcome) and outcome.result:  # noqa: S105 (no password)
+            outcome = replace(outcome, result=outcome.result["value"])
+        wants_result = data["pass"] == "result"  # noqa: S105
         args.insert(0, data["outcome"].get("result") if wants_result else outcome)
     return args, kwargs
 
 
-def _expired(job: Job, data: Mapping[str, Any]) -> TaskExpired:
+def expired(job: Job, data: Mapping[str, Any]) -> TaskExpired:
     """Return the error of a task that has expired, with its last error if it ran before."""
     runs = job.original_retries - job.retries_left or int(data.get("retries", 0))
     last_error = job.failure.get("message") or data.get("error")

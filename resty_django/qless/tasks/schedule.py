@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 log = logger("resty_django.qless.tasks.schedule")
 
 DECLARE_SECONDS: Final = 20.0
-"""Interval between two declarations. Shorter than cron's minute, so that the next job exists in time."""
+"""Interval between two declarations. Shorter than a minute, cron's unit, so that the next job exists in time."""
 AHEAD: Final = 2
 """Number of jobs of a cron task that are put ahead of time."""
 EVERY: Final = "every-"
@@ -272,7 +272,7 @@ def _options(task: Task[..., Any]) -> dict[str, Any]:
 
 
 class Scheduler:
-    """A thread that declares the periodic tasks of its queues every `DECLARE_SECONDS` seconds, until stopped."""
+    """A thread that declares the periodic tasks of its queues every `DECLARE_SECONDS`, until stopped."""
 
     def __init__(self, client: Client, queues: Collection[str]) -> None:
         self._client = client

@@ -128,7 +128,10 @@ class RequeueJob(EndCommand):
 
 
 def plain(argument: object) -> Any:
-    """Return a string or a number without its subclass. Raises `InvalidArgument` if the server cannot take it."""
+    """Return the argument as `str`, `bytes`, `int` or `float`, not as a subclass.
+
+    Raises `InvalidArgument` for other types, and for texts that are too long for the server.
+    """
     value: str | bytes
     if isinstance(argument, str):
         value = str.__str__(argument)

@@ -80,8 +80,10 @@ async def arun(running: RunningJob) -> None:
 
 
 def _report_with_hooks(running: RunningJob) -> Steps[None]:
-    """Report the end of a job that has hooks, which run where the job ran. After an error before that, the loop does
-    it."""
+    """Report the end of a job that has hooks, here, because the hooks run where the job ran.
+
+    If an error occurs before the server has confirmed the end, the worker loop reports it.
+    """
     job, command = running.job, running.command
     if command is None:
         return
@@ -99,7 +101,7 @@ def _report_with_hooks(running: RunningJob) -> Steps[None]:
 
 
 def finish(running: RunningJob, error: BaseException | None, result: object = None) -> None:
-    """Record how a job ended that returned `result` or raised `error`.
+    """Record the end of a job that returned `result` or raised `error`.
 
     Never raises, whatever objects the job leaves behind.
     """
@@ -217,8 +219,9 @@ def _failure(running: RunningJob, error: BaseException) -> FailJob:
 def finish_dead(running: RunningJob, error: Exception) -> None:
     """Record the end of a job whose process is dead. `error`: why, `JobTimeout` or `ProcessDied`.
 
-    Its middleware has died with it, so only the part is asked that decides on retries: the method `decide_retry`.
-    After `ProcessDied` a job is retried anyway, as after the loss of a worker. The server's copy of the data stays.
+    Its middleware has died with it, so this calls the method `decide_retry` of those that have one. If none of them
+    decides, the job is retried after `ProcessDied`, as after the loss of a worker, and fails after `JobTimeout`. The
+    server keeps its copy of the data.
     """
     later: RetryLater | None = None
     for around in reversed(running.handler.middleware):

@@ -90,7 +90,7 @@ class Leases:
 
 @dataclass(slots=True, order=True)
 class _Timer:
-    """A time (monotonic clock) at which something is done to a job."""
+    """When to kill a job, by the monotonic clock."""
 
     at: float
     running: RunningJob = field(compare=False)
@@ -98,7 +98,7 @@ class _Timer:
 
 @dataclass(slots=True, order=True)
 class _Timeout(_Timer):
-    """When to interrupt a job with `error`. `kill_after`: seconds that it then has to end; None: any time."""
+    """When to interrupt a job with `error`. `kill_after`: seconds from then until it is killed; None: never."""
 
     error: JobTimeout = field(compare=False)
     kill_after: float | None = field(compare=False)
@@ -136,9 +136,9 @@ class InFlightJobs:
         self.orphans: list[str] = []
         """The jids that the last check found: jobs that only the server attributes to this worker."""
         self._timeouts: list[_Timeout] = []
-        """When to interrupt jobs. A heap, like the next."""
+        """When to interrupt jobs: a heap."""
         self._kills: list[_Timer] = []
-        """When to end jobs by force that were interrupted."""
+        """When to kill jobs that have not ended after an interruption: a heap."""
 
     def next_due(self) -> float:
         """Return the next time (monotonic clock) at which there is work to do, if nothing happens before."""
@@ -259,7 +259,7 @@ class InFlightJobs:
         batch.apply(replies)
 
     def take_orphans(self) -> list[str]:
-        """Return the orphans once, without those that have been popped here since."""
+        """Return and forget the orphans, without those that this worker has popped since."""
         orphans, self.orphans = self.orphans, []
         return [jid for jid in orphans if jid not in self.running]
 
@@ -397,8 +397,10 @@ class InFlightJobs:
         return is_stuck
 
     def _kill(self, running: RunningJob) -> bool:
-        """Kill a job that has not ended after an interruption; abandon it if the pool cannot kill. Return whether its
-        thread is stuck."""
+        """Kill a job that has not ended after an interruption, or abandon it if the pool cannot kill.
+
+        Return whether its thread is stuck.
+        """
         timed_out = isinstance(running.cause, JobTimeout)
         if self._pool.can_kill:
             if timed_out or not self._pool.state_changed(running):

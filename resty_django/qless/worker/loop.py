@@ -60,7 +60,7 @@ log = logger("resty_django.qless.worker")
 MAX_JOBS_PER_POP: Final = 50
 """More jobs in one reply would block the server for too long."""
 ABORT_SECONDS: Final = 2.0
-"""Time that interrupted jobs have to end when the worker stops; if they are killed then, they get it once more."""
+"""Time that jobs have to end after an interruption, when the worker stops; and once more after they are killed."""
 
 
 class ExitCode(IntEnum):
@@ -92,9 +92,8 @@ class WorkerLoop:
         signal.signal(signal.SIGTERM, lambda *_: loop.inbox.put(partial(loop.stop, grace=30.0)))
         sys.exit(loop.run())
 
-    `run` blocks until the worker is stopped. Any thread may call `snapshot` and read `state`. Only the thread of `run`
-    calls the other methods: to call one from elsewhere, put it into the inbox. A signal handler may do so, since
-    `SimpleQueue.put` is reentrant.
+    `run` blocks until the worker is stopped. Any thread may call `snapshot` and read `state`. To call another method,
+    put it into the inbox, also in a signal handler: `SimpleQueue.put` is reentrant.
 
     - `client`: sends the commands. Its `worker_name` is `name`.
     - `reserver`: the order in which the queues are polled.
@@ -131,7 +130,7 @@ class WorkerLoop:
         self._next_round_at = 0.0
         """When the next round may begin, after one that failed."""
         self._faults = 0
-        """Consecutive rounds that have failed for another reason than an outage of the server."""
+        """Number of consecutive rounds that failed, except because of an outage of the server."""
         self._is_stopping = False
         self._deadline = float("inf")
         """When running jobs are interrupted, because the worker stops."""
@@ -490,7 +489,7 @@ class _ServerOutage:
 
 
 def _is_outage(reply: object) -> TypeGuard[StoreError]:
-    """Return whether a reply is an error that any call would get now, and not the refusal of this one."""
+    """Return whether a reply is an error that any call would get now, not a refusal of this call."""
     return isinstance(reply, StoreError) and not is_refusal(reply)
 
 

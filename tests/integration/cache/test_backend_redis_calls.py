@@ -45,7 +45,7 @@ async def test_ttl_returns_the_time_that_remains(api: Api) -> None:
     await api.set("ever", "v", None)
     await api.set("n", 1, 60)
     for key in ("k", "n"):
-        assert await api.ttl(key) == 60
+        assert await api.ttl(key) in (59, 60)
         assert 55_000 < await api.pttl(key) <= 60_000
     assert await api.ttl("ever") is None
     assert await api.pttl("ever") is None
@@ -58,7 +58,7 @@ async def test_expire_and_persist(api: Api) -> None:
     for key, value in {"k": {1, 2}, "n": 1}.items():
         await api.set(key, value, 60)
         assert await api.expire(key, 1000) is True
-        assert await api.ttl(key) == 1000
+        assert await api.ttl(key) in (999, 1000)
         assert await api.persist(key) is True
         assert await api.ttl(key) is None
         assert await api.get(key) == value
@@ -69,9 +69,9 @@ async def test_expire_and_persist(api: Api) -> None:
 
 async def test_incr_with_a_time_to_live(ours: Api) -> None:
     assert [await ours.incr("n", ttl=60) for _ in range(3)] == [1, 2, 3]
-    assert await ours.ttl("n") == 60
+    assert await ours.ttl("n") in (59, 60)
     assert await ours.incr("n", 5, ttl=1000) == 8
-    assert await ours.ttl("n") == 60, "the time of a number that exists stays"
+    assert await ours.ttl("n") in (59, 60), "the time of a number that exists stays"
     assert await ours.incr("ever", -2, ttl=0) == -2
     assert await ours.ttl("ever") is None
     with pytest.raises(ValueError, match="absent' not found"):

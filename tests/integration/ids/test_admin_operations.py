@@ -106,7 +106,7 @@ def test_lower_repeats_numbers_and_processes_forget_theirs() -> None:
 
 def test_lower_is_refused_below_the_first_number_and_above_the_present_one() -> None:
     counter = make_counter(make_rule(min_counter=10), bound=100)
-    with pytest.raises(CounterRefused, match="10"):
+    with pytest.raises(CounterRefused, match="first number is 10"):
         lower_counter(counter, to=9)
     with pytest.raises(CounterRefused, match="raise"):
         lower_counter(counter, to=101)

@@ -38,6 +38,7 @@ from resty_django.limits.requests.declared import DeclaredLimit, DecoratorOption
 from resty_django.limits.requests.enforcer import Enforcer
 from resty_django.limits.requests.request_limit import LimitOptions, RequestLimit
 from resty_django.lock import locked
+from resty_django.shdict import shdicts
 from tests.dictionaries import Clock
 
 from .view_tools import Site, async_requests, heard, on_dead_redis, sync_requests
@@ -67,6 +68,20 @@ async def test_a_client_may_send_as_many_requests_as_the_limit_allows(
     view = site.view(decorator)
     assert await site.statuses(view, passing + 2) == [200] * passing + [429] * 2
     assert await site.statuses(view, 1, ip="192.0.2.2") == [200]
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_states_of_token_buckets_expire(site: Site, limits_store: str, declared: Any) -> None:
+    """The store deletes a bucket some time after it is full: after an hour and a little more."""
+    declared("tests.bucket", "token_bucket", interval="1h", capacity=1)
+    await registry.aload_policies()
+    for decorator in (limit_rate("3/h"), limit_rate_either("3/h", "2/h"), limit("tests.bucket")):
+        store = shdicts["limits"]
+        store.flush_all()
+        assert await site.statuses(site.view(decorator), 1) == [200]
+        ttls = [store.ttl(key) for key in store.get_keys() if not key.startswith("resty:stats:")]
+        assert ttls
+        assert all(3600 < ttl < 4000 for ttl in ttls)
 
 
 async def test_several_rates_ask_for_their_common_key_once(site: Site, limits_store: str) -> None:

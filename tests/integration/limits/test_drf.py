@@ -112,6 +112,15 @@ def test_a_cost_that_can_never_pass() -> None:
     assert "Retry-After" not in refused
 
 
+def test_states_of_token_buckets_expire() -> None:
+    store = shdicts["limits"]
+    store.flush_all()
+    assert statuses(view(with_rate(TokenBucketThrottle, "1/h")), 1) == [200]
+    ttls = [store.ttl(key) for key in store.get_keys() if not key.startswith("resty:stats:")]
+    assert ttls
+    assert all(3600 < ttl < 4000 for ttl in ttls)
+
+
 def test_headers_wait_and_signal() -> None:
     drf_view = view(with_rate(FixedWindowThrottle, "1/h", scope="uploads"))
     with heard(request_refused) as signals:

@@ -38,8 +38,10 @@ from resty_django.limits.models import LimitOverride
 from resty_django.limits.overrides.current import UNREAD, current
 from resty_django.limits.policies import registry
 from resty_django.limits.policies.enforcers import enforcer_for
+from resty_django.limits.requests.check import LimitCheck
 from resty_django.limits.requests.enforcer import Enforcer
 from resty_django.limits.requests.request_limit import LimitOptions, RequestLimit
+from resty_django.limits.requests.results import LimitResult
 from resty_django.limits.statistics import catalog
 from resty_django.limits.statistics.reporter import stats
 from resty_django.limits.testing import frozen_limits, no_limits
@@ -397,7 +399,14 @@ def test_a_request_without_an_override_is_decided_as_if_there_were_none() -> Non
     make_policy(limit=9, key="ip")
     override("1/h", limit="pay")
     override("none", limit="other")
-    enforcer_for((policy_of(),)).check(sync_requests.get("/"), {})
+    enforcer = enforcer_for((policy_of(),))
+
+    def decided(address: str) -> Any:
+        return enforcer.decide(sync_requests.get("/", REMOTE_ADDR=address), {})
+
+    for _ in range(2):
+        assert isinstance(decided("198.51.100.1"), LimitResult), "its only limit decides"
+    assert isinstance(decided(IP), LimitCheck), "its override decides"
     assert current.active is not None
     assert current.active.applies("pay", IP, ("ip",))
     assert not current.active.applies("pay", "198.51.100.1", ("ip",))

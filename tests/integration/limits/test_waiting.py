@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
-from django.test import Client
+from django.test import AsyncClient, Client
 from django.urls import path
 
 from resty_django.limits import Concurrency, FixedWindow, LeakyBucket, TokenBucket
@@ -27,7 +27,7 @@ from resty_django.limits.specs.policy_validation import BadPolicy
 from resty_django.limits.statistics.reporter import stats
 
 from .policy_tools import policy_of
-from .view_tools import Asking, Site, change, serving
+from .view_tools import Site, change, serving
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("limits_site")]
 
@@ -197,11 +197,30 @@ def served(settings: Any) -> Iterator[None]:
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 def test_the_middleware_bounds_waiting_as_well(asynchronous: bool, settings: Any, served: None) -> None:
-    change(settings, MAX_WAITING=0, MAX_DELAY=5.0)
-    registry.declare_policy(
-        "tokens", "token_bucket", interval="1h", capacity=1, max_wait="2h", path="/page/", key="all"
-    )
-    assert Asking(asynchronous).statuses("/page/", 2) == [200, 429]
+    """Two requests wait: in an async site for an hour, unless they are cancelled; in a sync one for `MAX_DELAY`."""
+    change(settings, MAX_WAITING=2, MAX_DELAY=5.0, MAX_WAIT=3 * 3600.0)
+    registry.declare_policy("tokens", "token_bucket", interval="1h", capacity=1, quantum=100, path="/page/", key="all")
+    registry.refresh_policies()
+
+    async def ask() -> list[int]:
+        tasks = [asyncio.create_task(AsyncClient().get("/page/")) for _ in range(MANY)]
+        until = time.monotonic() + 60
+        while sum(task.done() for task in tasks) < MANY - 2:
+            assert time.monotonic() < until
+            await asyncio.sleep(0.01)
+        assert waiting_requests.count == 2
+        answered = [task.result().status_code for task in tasks if task.done()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return sorted(answered)
+
+    if asynchronous:
+        assert asyncio.run(ask()) == [200] + [429] * (MANY - 3)
+    else:
+        with ThreadPoolExecutor(MANY) as threads:
+            answers = [threads.submit(lambda: Client().get("/page/").status_code) for _ in range(MANY)]
+        assert sorted(answer.result() for answer in answers) == [200] * 3 + [429] * (MANY - 3)
     assert waiting_requests.count == 0
 
 

@@ -126,7 +126,7 @@ class LuaRule:
             self.number_source.next,
             read_lua("patterns.lua"),
             self._milliseconds / 1000,
-            self._milliseconds * 10_000,  # the maximum number of instructions
+            self._milliseconds * 10_000,  # the maximum number of instructions: 10 000 per millisecond
             self._memory / 1024,
             int.from_bytes(os.urandom(6)),
             self._too_long.encode(),

@@ -151,7 +151,7 @@ class CeleryTask(Runnable):
         self._trace = build_tracer(task.name, task, eager=True, app=task.app)
 
     def perform(self, job: Job) -> object:
-        """Run the task and return its result; raise what another end means for the job."""
+        """Run the task and return its result. Raises its error, and `RequeueLater` if Celery retries it."""
         data = loaded(job)
         args = [*_first_argument(job, data), *data["args"]]
         retries = int(data.get("retries", 0))

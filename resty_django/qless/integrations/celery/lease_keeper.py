@@ -57,7 +57,7 @@ class LeaseKeeper:
 
     @contextmanager
     def keeps(self, client: Client, running: RunningJob) -> Iterator[None]:
-        """Keep extending the lock of a job that has just been taken, by its length each time, within the block."""
+        """Extend the lock of a job that has just been taken, again and again while the block runs."""
         with self._changed:
             self._leases[running] = _Lease(client, running.lease_end - running.started_at)
             running.thread = threading.get_ident()

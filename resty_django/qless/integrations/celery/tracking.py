@@ -62,7 +62,7 @@ WATCHED: Final = "celery-sent"
 
 
 class TakenTask(NamedTuple):
-    """A task that this process is running. `lease`: what keeps extending the lock of its job until it is closed."""
+    """A task that this process is running. `lease`: extends the lock of its job until it is closed."""
 
     running: RunningJob
     lease: ExitStack

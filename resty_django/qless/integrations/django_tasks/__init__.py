@@ -3,6 +3,7 @@
     TASKS = {"default": {"BACKEND": "resty_django.qless.integrations.django_tasks.QlessBackend"}}
 
 - `backend`: enqueues tasks as jobs, and looks up their results.
+- `task`: the class of tasks, with the options that Django's own do not have.
 - `runner`: runs these jobs in a worker.
 - `results`: the data of these jobs, and Django's `TaskResult` made from them.
 
@@ -12,5 +13,6 @@ See docs/qless/django-tasks.md.
 from __future__ import annotations
 
 from .backend import QlessBackend
+from .task import QlessTask
 
-__all__ = ["QlessBackend"]
+__all__ = ["QlessBackend", "QlessTask"]

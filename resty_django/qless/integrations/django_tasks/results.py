@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from traceback import format_exception
 from typing import Any, ParamSpec, TypeVar
 
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 
 from ...clients.job import Job
 from .compat import InvalidTask, Task, TaskError, TaskResult, TaskResultStatus
+from .task import options_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -22,9 +24,10 @@ R = TypeVar("R")
 class TaskRecord:
     """The data of a Django task's job: arguments, times and errors.
 
-    `backend`: the alias of the backend that enqueued the task. `enqueued`, `run_after`, `started` (first run),
-    `attempted` (latest run), `finished`: seconds since the epoch. `errors`: one for each failed run, in the form of
-    `TaskError`.
+    `backend`: the alias of the backend that enqueued the task. `enqueued`, `run_after`, `expires` (no start after it),
+    `started` (first run), `attempted` (latest run), `finished`: seconds since the epoch. `retried`: whether it runs
+    again after an exception; None: not recorded by the earlier release that enqueued it. `errors`: one for each failed
+    run, in the form of `TaskError`.
     """
 
     args: list[Any]
@@ -32,6 +35,8 @@ class TaskRecord:
     backend: str
     enqueued: float | None = None
     run_after: float | None = None
+    expires: float | None = None
+    retried: bool | None = None
     started: float | None = None
     attempted: float | None = None
     finished: float | None = None
@@ -40,12 +45,15 @@ class TaskRecord:
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> TaskRecord:
         """Return the record in the data of a job. Raises `TypeError` if another program has put the job."""
-        return cls(**{each.name: data[each.name] for each in fields(cls) if each.name in data})
+        return cls(**{name: data[name] for name in cls.__slots__ if name in data})
 
     def to_data(self) -> dict[str, Any]:
         """Return the record as data of a job, without unknown times and without an empty list of errors."""
-        data = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {name: value for name, value in data.items() if value is not None and (name != "errors" or value)}
+        return {
+            name: value
+            for name in self.__slots__
+            if (value := getattr(self, name)) is not None and (value or name != "errors")
+        }
 
     def add_error(self, error: BaseException) -> None:
         """Record that a run has failed."""
@@ -66,11 +74,12 @@ def result_from_job(task: Task[P, R], job: Job) -> TaskResult[P, R]:
     record, status = TaskRecord.from_data(job.data), _status(job)
     errors = record.task_errors()
     finished = record.finished if status in (TaskResultStatus.FAILED, TaskResultStatus.SUCCESSFUL) else None
-    if status == TaskResultStatus.FAILED and finished is None:  # its workers died until it had no retries left
+    if status == TaskResultStatus.FAILED and finished is None:  # its process was killed, or its workers died
         finished = job.failure.get("when")
-        message = str(job.failure.get("message", ""))
-        errors.append(TaskError(exception_class_path="resty_django.qless.errors.LostLock", traceback=message))
-    runs = [entry for entry in job.raw_queue_history if entry["what"] == "popped"]
+        timed_out = str(job.failure.get("group", "")).endswith("-JobTimeout")
+        path = "resty_django.qless.outcomes.JobTimeout" if timed_out else "resty_django.qless.errors.LostLock"
+        errors.append(TaskError(exception_class_path=path, traceback=str(job.failure.get("message", ""))))
+    runs = _runs(task, job, record)
     started, attempted = record.started, record.attempted
     if runs:  # the record in the job does not contain the current run before its first heartbeat
         started = _start_time(runs[0], record) if started is None else started
@@ -114,6 +123,25 @@ def _status(job: Job) -> TaskResultStatus:
             return TaskResultStatus.READY
 
 
+def _runs(task: Task[..., Any], job: Job, record: TaskRecord) -> list[Mapping[str, Any]]:
+    """Return the entries of the history for the runs of this record."""
+    is_limited = options_of(task).rate is not None
+    runs: list[Mapping[str, Any]] = []
+    ended, before = False, None
+    for entry in job.raw_queue_history:
+        match entry["what"]:
+            case "popped":
+                runs.append(entry)
+            case "done" | "failed":  # the end of an earlier job with the ID of a unique task, or of this one
+                ended = entry["when"] <= (record.enqueued or 0)
+            case "put" if ended:
+                runs, ended = [], False
+            case "put" if is_limited and before == "popped":  # refused by the rate limit
+                runs.pop()
+        before = entry["what"]
+    return runs
+
+
 def _start_time(run: Mapping[str, Any], record: TaskRecord) -> float:
     """Return when a run started. The history has whole seconds, but no run starts before the task was enqueued."""
     popped: float = run["when"]
@@ -127,7 +155,8 @@ def _as_enqueued(task: Task[P, R], job: Job, record: TaskRecord) -> Task[P, R]:
         changes["queue_name"] = job.queue_name
     if record.run_after is not None:
         changes["run_after"] = to_datetime(record.run_after)
+    changes = {name: value for name, value in changes.items() if getattr(task, name) != value}
     try:
-        return replace(task, **changes)
-    except InvalidTask:  # the settings have changed, or the job was moved
+        return replace(task, **changes) if changes else task
+    except (InvalidTask, ImproperlyConfigured):  # the settings have changed, or the job was moved
         return task

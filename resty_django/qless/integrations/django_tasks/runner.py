@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-import inspect
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import iscoroutinefunction
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.functional import cached_property
 
 from resty_django.callables import acompleted, completed
 from resty_django.conf import conf
 
 from ...clients.job import Job
+from ...errors import LostLock
 from ...job_classes import Runnable
-from ...middleware.retries import RetryPolicy, retry_outcome
-from .compat import Task, TaskContext, TaskResultStatus, normalize_json, signals, task_backends
+from ...middleware.chain import Around
+from ...middleware.job import WorkerJob
+from ...middleware.retries import RetryPolicy
+from ...outcomes import Outcome, RetryLater, Stopping
+from ...tasks.message import Parameters, expired
+from .compat import Task, TaskContext, TaskResult, TaskResultStatus, normalize_json, signals, task_backends
 from .results import TaskRecord, result_from_job, to_datetime
+from .task import options_of
 
 if TYPE_CHECKING:
-    from ...outcomes import RetryLater
     from .backend import QlessBackend
 
 
@@ -35,10 +42,10 @@ class DjangoTask(Runnable):
         self.task = task
         self.__module__ = task.func.__module__
         self.__qualname__ = task.func.__qualname__
-        signature = inspect.signature(task.func)
-        parameters = [*signature.parameters.values()][1 if task.takes_context else 0 :]
-        self.call_signature = signature.replace(parameters=parameters)
-        self.parameter_names = [parameter.name for parameter in parameters]
+        parameters = Parameters(task.func, task.module_path, task.module_path, task.takes_context, False)
+        self.call_signature = parameters.signature
+        self.parameter_names = parameters.names
+        self.middleware = options_of(task).around(task.module_path, [ErrorRecorder(task)])
 
     @property
     def perform(self) -> Callable[[Job], object]:  # type: ignore[override]
@@ -50,75 +57,145 @@ class DjangoTask(Runnable):
 
     def _perform(self, job: Job) -> dict[str, object]:
         run = _Run(self.task, job)
-        sender = type(run.backend)
-        signals.task_started.send(sender, task_result=run.result)
-        try:
-            value = normalize_json(completed(self.task.func(*run.args, **run.record.kwargs)))
-        except BaseException as error:
-            retry = run.fail(error)
-            if retry is not None:
-                job.heartbeat()  # sends the record
-                raise retry from error
-            signals.task_finished.send(sender, task_result=run.result)
-            raise
+        args = run.begin()
+        signals.task_started.send(run.sender, task_result=run.result)
+        value = normalize_json(completed(self.task.func(*args, **run.record.kwargs)))
         run.end(TaskResultStatus.SUCCESSFUL, value)
-        signals.task_finished.send(sender, task_result=run.result)
+        signals.task_finished.send(run.sender, task_result=run.result)
         return {"value": value}
 
     async def _aperform(self, job: Job) -> dict[str, object]:
         run = _Run(self.task, job)
-        sender = type(run.backend)
-        await signals.task_started.asend(sender, task_result=run.result)
-        try:
-            value = normalize_json(await acompleted(self.task.func(*run.args, **run.record.kwargs)))
-        except BaseException as error:
-            retry = run.fail(error)
-            if retry is not None:
-                await job.aheartbeat()
-                raise retry from error
-            await signals.task_finished.asend(sender, task_result=run.result)
-            raise
+        args = run.begin()
+        await signals.task_started.asend(run.sender, task_result=run.result)
+        value = normalize_json(await acompleted(self.task.func(*args, **run.record.kwargs)))
         run.end(TaskResultStatus.SUCCESSFUL, value)
-        await signals.task_finished.asend(sender, task_result=run.result)
+        await signals.task_finished.asend(run.sender, task_result=run.result)
         return {"value": value}
 
 
+class ErrorRecorder:
+    """Middleware around the runs of a task: records their errors in the job, and decides on retries.
+
+    The job itself says whether it is retried, and how often. The delay is the task's `backoff`, else the BACKOFF of the
+    job's backend, else a second, doubled for each further retry.
+    """
+
+    def __init__(self, task: Task[..., Any]) -> None:
+        options = options_of(task)
+        self.task = task
+        self.is_async = iscoroutinefunction(task.func)
+        self.policy = None if options.backoff is None else options.retry_policy(task.module_path)
+
+    def __call__(self, job: WorkerJob) -> Around:
+        return self._aaround(job) if self.is_async else self._around(job)
+
+    def _around(self, job: WorkerJob) -> Generator[None, None, None]:
+        try:
+            yield
+        except _NO_ERRORS:
+            raise
+        except BaseException as error:
+            run, retry = self._failed(job, error)
+            if retry is not None:
+                job.heartbeat()  # sends the record
+                raise retry from error
+            signals.task_finished.send(run.sender, task_result=run.result)
+            raise
+
+    async def _aaround(self, job: WorkerJob) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        except _NO_ERRORS:
+            raise
+        except BaseException as error:
+            run, retry = self._failed(job, error)
+            if retry is not None:
+                await job.aheartbeat()
+                raise retry from error
+            await signals.task_finished.asend(run.sender, task_result=run.result)
+            raise
+
+    def _failed(self, job: WorkerJob, error: BaseException) -> tuple[_Run, RetryLater | None]:
+        """Record the error. Return the exception that schedules another run, or None if the task has failed."""
+        run = _Run(self.task, job)
+        if run.record.finished is not None:  # raised by a receiver of `task_finished`
+            raise error
+        run.record.add_error(error)
+        retry = self.decide_retry(job, error) if isinstance(error, Exception) else None
+        if retry is None:
+            run.end(TaskResultStatus.FAILED, None)
+        else:
+            run.save()
+        return run, retry
+
+    def decide_retry(self, job: WorkerJob, error: Exception) -> RetryLater | None:
+        """Return the exception that makes the worker retry the job after this error; None if the job fails.
+
+        The worker also calls it itself, after the process of a job has died with the middleware in it.
+        """
+        record = TaskRecord.from_data(job.data)
+        backend = backend_of(record)
+        retried = bool(backend and backend.retries) if record.retried is None else record.retried
+        if not retried:
+            return None
+        policy = self.policy or RetryPolicy(1.0 if backend is None else backend.backoff, (Exception,))
+        return policy.decide_retry(job, error)
+
+
+_NO_ERRORS = (Outcome, LostLock, Stopping, GeneratorExit)
+"""Ends of a run that are not errors of the task: it has chosen its end, or this worker returns the job."""
+
+
 class _Run:
-    """One run of a task: its record and arguments, and the `TaskResult` that signals and the task itself receive."""
+    """One run of a task: its record, and the `TaskResult` that signals and the task itself receive."""
 
     def __init__(self, task: Task[..., Any], job: Job) -> None:
+        from .backend import QlessBackend  # which imports this module
+
+        self.task = task
         self.job = job
         self.record = TaskRecord.from_data(job.data)
-        self.backend = cast("QlessBackend", task_backends[self.record.backend])
-        self.record.attempted = time.time()
-        if self.record.started is None:
-            self.record.started = self.record.attempted
-        self._save()
-        self.result = result_from_job(task, job)
-        context = [TaskContext(task_result=self.result)] if task.takes_context else []
-        self.args = [*context, *self.record.args]
+        self.sender = type(backend_of(self.record) or QlessBackend)
 
-    def _save(self) -> None:
+    @cached_property
+    def result(self) -> TaskResult[..., Any]:
+        return result_from_job(self.task, self.job)
+
+    def begin(self) -> list[Any]:
+        """Record the start, and return the positional arguments. Raises `TaskExpired`."""
+        record = self.record
+        self.job.data.pop("finished", None)  # of a run before an operator's retry
+        record.finished = None
+        if record.expires is not None and self.job.client.clock() > record.expires:
+            raise expired(self.job, self.job.data)
+        record.attempted = time.time()
+        if record.started is None:
+            record.started = record.attempted
+        self.save()
+        context = [TaskContext(task_result=self.result)] if self.task.takes_context else []
+        return [*context, *record.args]
+
+    def save(self) -> None:
         """Write the record into the data of the job. The end of the run, or a heartbeat, sends it."""
         self.job.data.update(self.record.to_data())
-
-    def fail(self, error: BaseException) -> RetryLater | None:
-        """Record the error. Return the exception that schedules another run, or None if the task has failed."""
-        self.record.add_error(error)
-        job = self.job
-        if self.backend.retries and isinstance(error, Exception) and job.retries_left > 0:
-            self._save()
-            attempt = job.original_retries - job.retries_left + 1
-            return retry_outcome(job, RetryPolicy(self.backend.backoff, (Exception,)).delay_after(attempt), error)
-        self.end(TaskResultStatus.FAILED, None)
-        return None
 
     def end(self, status: TaskResultStatus, value: object) -> None:
         """Record the end in the job and in the `TaskResult`."""
         self.record.finished = time.time()
-        self._save()
+        self.save()
         # the class is frozen, and Django's own backends do the same
         object.__setattr__(self.result, "finished_at", to_datetime(self.record.finished))
         object.__setattr__(self.result, "errors", self.record.task_errors())
         object.__setattr__(self.result, "status", status)
         object.__setattr__(self.result, "_return_value", value)
+
+
+def backend_of(record: TaskRecord) -> QlessBackend | None:
+    """Return the backend that enqueued a task; None if the settings no longer have it."""
+    from .backend import QlessBackend
+
+    with suppress(ImproperlyConfigured):
+        backend = task_backends[record.backend]
+        return backend if isinstance(backend, QlessBackend) else None
+    return None

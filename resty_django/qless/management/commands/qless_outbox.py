@@ -69,16 +69,17 @@ class Command(BaseCommand):
         if outbox.needs_attention:
             raise CommandError("Entries were refused or are late. See the admin of the outbox.", returncode=1)
 
-    def _deliver(self, deliverers: list[Deliverer]) -> Counter[str]:
+    def _deliver(self, deliverers: list[Deliverer], *, all_waiting: bool = False) -> Counter[str]:
         counts: Counter[str] = Counter()
         for deliverer in deliverers:
-            counts += deliverer.run()
+            counts += deliverer.run(all_waiting=all_waiting)
             deliverer.tidy()
         return counts
 
     def _redeliver(self, deliverers: list[Deliverer], since: float) -> None:
         entries = sum(deliverer.redeliver(since) for deliverer in deliverers)
-        counts = self._deliver(deliverers)
+        # also what is not due: its process may have delivered it before, and mark it later
+        counts = self._deliver(deliverers, all_waiting=True)
         missing = counts["delivered"] - counts["repeated"]
         self.stdout.write(
             f"{entries:,} entries were delivered since then. Redis did not know {missing:,} of those that wait now; "

@@ -195,7 +195,7 @@ class _Server:
             self._control.sendall(_EXIT.pack(slot, pid, code))
 
     def _end(self) -> None:
-        """Kill what is left, and wait up to 2 seconds for it to end."""
+        """Kill the remaining processes, and wait up to 2 seconds until they have ended."""
         for pid in self._slots:
             _kill_group(pid)
         until = time.monotonic() + 2.0

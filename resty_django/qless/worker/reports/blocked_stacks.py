@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logger("resty_django.qless.worker")
 
 BLOCKED_SECONDS: Final = 12.0
-"""Time after which a worker counts as blocked that has neither checked its jobs nor reported."""
+"""Time without a check of its jobs and without a report after which a worker counts as blocked."""
 
 
 class StackDump(StackFile):

@@ -136,6 +136,8 @@ def queues(core: Core, count: int) -> None:
         (failed, ("unfail", "q", "g", 50)),
         (failed, ("unfail", "q", "g", 10_000)),
         (failed, ("failed", "g")),
+        (failed, ("oldest", "failed", "g")),
+        (failed, ("expire", "failed", *(word for n in range(PART) for word in (f"f-{n}", NOW + (n + 9) // 10)))),
         (failed, ("pace", "g", 10)),
         (paced, ("pop", "q", "w", 10)),
         (queues, ("page", "queues")),

@@ -28,6 +28,8 @@ ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "timeout": ("Timeout", {"jid": "j"}),
     "progress": ("Progress", {"jid": "j", "worker": "w", "share": 1}),
     "cancel": ("Cancel", {"jid": "j"}),
+    "expire": ("Expire", {"state": "failed"}),
+    "oldest": ("Oldest", {"state": "failed", "group": "g"}),
     "priority": ("Priority", {"jid": "j", "priority": 1}),
     "depends": ("Depends", {"jid": "j", "command": "on"}),
     "log": ("Log", {"jid": "j", "message": "m"}),
@@ -209,7 +211,7 @@ def test_a_call_is_a_command_and_a_time(core: Core, valkey: Redis) -> None:
 
 
 def test_every_command_is_known_by_name_before_its_time_is_looked_at(core: Core, valkey: Redis) -> None:
-    assert len(COMMANDS) == 72
+    assert len(COMMANDS) == 74
     for command in COMMANDS:
         with pytest.raises(ResponseError, match='Arg "now" missing'):
             valkey.evalsha(core.sha, 0, command)

@@ -53,7 +53,18 @@ STEPS = {
         "retry": 3,
         "heartbeat": 2,
     },
-    **{"timeout": 1, "cancel": 2, "priority": 1, "depends": 2, "tag": 1, "track": 2, "log": 1, "unfail": 2, "recur": 2},
+    **{
+        "timeout": 1,
+        "cancel": 2,
+        "expire": 2,
+        "priority": 1,
+        "depends": 2,
+        "tag": 1,
+        "track": 2,
+        "log": 1,
+        "unfail": 2,
+        "recur": 2,
+    },
     **{"recur_update": 1, "unrecur": 1, "configure": 2, "pausing": 1, "look": 1, "by_anybody": 1},
 }
 """How often each is chosen."""
@@ -209,6 +220,16 @@ class Both(RuleBasedStateMachine):
 
     def cancel(self) -> None:
         self.call("cancel", *self.draw(st.lists(JIDS, min_size=1, max_size=3, unique=True)))
+
+    def expire(self) -> None:
+        state, group = self.draw(st.sampled_from(["failed", "complete"])), self.draw(st.sampled_from("gh"))
+        self.call("oldest", state, group, self.draw(st.integers(0, 2)), self.draw(st.integers(1, 3)))
+        jobs = self.oracle.call("oldest", self.now, state, group, 0, 10)
+        known = [*zip(jobs[::3], jobs[2::3], strict=True)]
+        times = st.sampled_from(sorted({at for _, at in known}) or ["0"])
+        other = st.tuples(JIDS, times)
+        chosen = self.draw(st.lists(st.sampled_from(known) | other if known else other, max_size=3))
+        self.call("expire", state, *(value for job in chosen for value in job))
 
     def priority(self) -> None:
         self.call("priority", self.draw(JIDS), self.draw(st.integers(-3, 3)))

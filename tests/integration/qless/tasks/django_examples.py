@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -77,6 +79,18 @@ async def athird_time(context: Any, limit: int) -> int:
     if context.attempt < limit:
         raise OSError(f"run {context.attempt}")
     return int(context.attempt)
+
+
+@task(queue_name="q")
+def waits() -> None:
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        time.sleep(0.01)
+
+
+@task(queue_name="q")
+async def awaits() -> None:
+    await asyncio.sleep(20)
 
 
 @task(queue_name="q")

@@ -258,6 +258,39 @@ def test_signals_are_sent_for_each_change_of_state(examples: Any, start_worker: 
     assert of(retried) == [*began, ("task_started", "RUNNING"), ("task_finished", "SUCCESSFUL")]
 
 
+@pytest.mark.parametrize("name", ["waits", "awaits"])
+def test_a_task_whose_worker_stops_returns_to_its_queue(examples: Any, start_worker: StartInProcess, name: str) -> None:
+    with events_heard("task_started", "task_finished") as events:
+        result = getattr(examples, name).enqueue()
+        worker = start_worker(interrupt=True)
+        wait_for(lambda: events)
+        worker.stop(0)
+    result.refresh()
+    assert (result.status, result.errors) == (Status.READY, [])
+    assert [event for event, _, _ in events] == ["task_started"]
+
+
+@pytest.mark.parametrize("failing", ["task_started", "task_finished"])
+def test_a_receiver_of_a_signal_that_raises_fails_the_task(
+    examples: Any, start_worker: StartInProcess, failing: str
+) -> None:
+    calls: list[str] = []
+
+    def receiver(task_result: Any, **kwargs: Any) -> None:
+        calls.append(str(task_result.status))
+        raise LookupError("the receiver")
+
+    signal = getattr(compat.signals, failing)
+    signal.connect(receiver)
+    result = examples.third_time.enqueue(1)
+    start_worker()
+    finished(result)
+    signal.disconnect(receiver)
+    assert result.status == Status.FAILED
+    # an error before the run is retried like one of the task; after its end, the task does not run again
+    assert (len(calls), len(examples.FAILURES)) == ((3, 0) if failing == "task_started" else (1, 1))
+
+
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     ("option", "queues", "waits"),

@@ -50,8 +50,11 @@ def test_the_page_lists_all_options_of_the_backend() -> None:
     if django.VERSION < (6, 0):
         pytest.importorskip("django_tasks")
     from resty_django.qless.integrations.django_tasks import QlessBackend
+    from resty_django.qless.integrations.django_tasks.task import OPTION_NAMES
 
-    assert words("option", "default", "meaning", name="docs/qless/django-tasks.md") == QlessBackend.option_names
+    name = "docs/qless/django-tasks.md"
+    assert words("option", "default", "meaning", name=name) == QlessBackend.option_names
+    assert words("option of a task", "meaning", "on Django 6.0", name=name) == {*OPTION_NAMES}
 
 
 def test_the_page_lists_all_attributes() -> None:

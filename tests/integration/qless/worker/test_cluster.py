@@ -107,18 +107,25 @@ def test_a_job_starts_when_its_time_has_come(workers: Start, client: Client, nod
     until(client, jid, "complete")
 
 
+@pytest.mark.parametrize("operation", ["cancel", "timeout"])
+@pytest.mark.parametrize(
+    ("function", "report"), [("keeps", "lost"), ("along", "cancelled")], ids=["function", "coroutine"]
+)
 def test_a_job_that_the_worker_has_lost_is_interrupted_at_once(
-    workers: Start, client: Client, nodes: list[Server]
+    workers: Start, client: Client, nodes: list[Server], function: str, report: str, operation: str
 ) -> None:
-    """Long before the next heartbeat, which comes in half a minute at the earliest."""
+    """Long before the next heartbeat, which comes in half a minute at the earliest.
+
+    `operation`: what another client does to the job. `report`: the list to which the function adds an interruption.
+    """
     run = workers()
     listening(run, nodes)
-    jid = put(client, "along", 60.0)
+    jid = put(client, function, 60.0)
     (line,) = started(client)
     wait_for(lambda: heard_by(nodes, f"w:{line.split()[0]}") == 1, run.text())
     began = time.monotonic()
-    job_of(client, jid).cancel()
-    wait_for(lambda: texts(client, "cancelled") == [jid], run.text())
+    getattr(job_of(client, jid), operation)()
+    wait_for(lambda: texts(client, report) == [jid], run.text())
     assert time.monotonic() - began < 20
     assert f"job {jid} lost its lock" in run.text()
 

@@ -1,4 +1,4 @@
-"""How a stage of a job ends: complete, fail, retry, heartbeat, timeout, cancel."""
+"""How a stage of a job ends: complete, fail, retry, heartbeat, timeout, cancel, expire."""
 
 from __future__ import annotations
 
@@ -68,14 +68,16 @@ class Ends(Base):
         return "waiting"
 
     def _expire(self, now: float) -> None:
-        completed = self.zset("ql:completed")
         old = [jid for jid, _ in self.due("ql:completed", now - self.option("jobs-history"))]
         remaining = [jid for jid, _ in self.ordered("ql:completed") if jid not in old]
         for jid in old + remaining[: max(0, len(remaining) - int(self.option("jobs-history-count")))]:
-            self.untag_index(jid, self.job(jid)["tags"])
-            for key in (f"ql:j:{jid}", f"ql:j:{jid}-history", f"ql:j:{jid}-dependencies"):
-                self.keys.pop(key, None)
-            del completed[jid]
+            self._delete_complete(jid)
+
+    def _delete_complete(self, jid: str) -> None:
+        self.untag_index(jid, self.job(jid)["tags"])
+        for key in (f"ql:j:{jid}", f"ql:j:{jid}-history", f"ql:j:{jid}-dependencies"):
+            self.keys.pop(key, None)
+        del self.zset("ql:completed")[jid]
 
     def _release(self, now: float, jid: str) -> None:
         for dependent in self.keys.pop(f"ql:j:{jid}-dependents", ()):
@@ -164,6 +166,32 @@ class Ends(Base):
             if self.exists(jid) and self.job(jid)["state"] != "complete":
                 self._cancel(jid)
         return list(jids)
+
+    def do_oldest(self, now: float, state: str, group: str, skip: int, count: int) -> list[str]:
+        if state == "complete":
+            jobs = [(jid, self._last_queue(jid), f"{at:.17g}") for jid, at in self.ordered("ql:completed")]
+        else:
+            failed = [(jid, self.job(jid)) for jid in reversed(self.list(f"ql:f:{group}"))]
+            jobs = [(jid, job["queue"], f"{job['failure']['when']:.17g}") for jid, job in failed]
+        return [value for job in jobs[skip : skip + count] for value in job]
+
+    def _last_queue(self, jid: str) -> str:
+        puts = [entry[2] for entry in self.list(f"ql:j:{jid}-history") if entry[1] == "put"]
+        return str(puts[-1]["q"]) if puts else ""
+
+    def do_expire(self, now: float, state: str, *jobs: str) -> int:
+        deleted = 0
+        for jid, at in reversed([*zip(jobs[::2], map(float, jobs[1::2]), strict=True)]):
+            job = self.job(jid)
+            if job.get("state") != state:
+                continue
+            if state == "complete" and self.zset("ql:completed").get(jid) == at:
+                self._delete_complete(jid)
+                deleted += 1
+            elif state == "failed" and job["failure"]["when"] == at and not self.set(f"ql:j:{jid}-dependents"):
+                self._cancel(jid)
+                deleted += 1
+        return deleted
 
     def _cancel(self, jid: str) -> None:
         job = self.job(jid)
