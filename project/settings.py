@@ -247,6 +247,7 @@ RESTY_DJANGO: dict[str, Any] = {
                 "ALIAS": "resty",
                 "LINKS": "project.shop.tasks.order_links",
                 "ARCHIVE": {"RETENTION": "365d" if DEMO else None},
+                "OUTBOX": True,  # the jobs of an order are committed with it
             }
         }
         if JOBS

@@ -133,11 +133,12 @@ def udp_port(frozen: services.IdService) -> Iterator[int]:
         yield port
 
 
+RUN_ELSEWHERE = ("docs/privacy.md", *(f"docs/qless/{name}.md" for name in ("client", "outbox", "tasks", "testing")))
 WITH_CODE = [
     doc_page
     for doc_page in pages()
     # Run elsewhere: tutorial/ from the wheel (tests/wheel/test_tutorial.py), howto/ on new sites (test_docs_howto.py).
-    if doc_page.name not in ("docs/privacy.md", "docs/qless/client.md", "docs/qless/tasks.md", "docs/qless/testing.md")
+    if doc_page.name not in RUN_ELSEWHERE
     and doc_page.path.parent.name not in ("tutorial", "howto")
     and any(block.language == "python" for block in doc_page.blocks)
 ]

@@ -82,7 +82,9 @@ def count_sales() -> dict[str, int]:
 
 
 def after_order(order: Order) -> None:
-    """Enqueue an order's jobs when it is committed, if the site has a Redis.
+    """Enqueue an order's jobs in its transaction, if the site has a Redis.
+
+    The outbox stores them in the database, so an order has its jobs also if Redis is down at the moment.
 
     Their IDs are `invoice-` and `parcel-` with the number of the order; packing waits for the invoice. If it fails, a
     callback orders more.
@@ -90,7 +92,7 @@ def after_order(order: Order) -> None:
     if settings.JOBS:
         invoice = write_invoice.si(order.pk).set(task_id=f"invoice-{order.number}")
         parcel = pack.si(order.pk).set(task_id=f"parcel-{order.number}", on_failure=reorder.s(order.item))
-        chain(invoice, parcel).delay_on_commit(robust=True)
+        chain(invoice, parcel).delay()
 
 
 def order_links(job: Job) -> list[tuple[str, str]]:

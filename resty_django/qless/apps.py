@@ -26,6 +26,15 @@ class QlessConfig(appconfig.RestyAppConfig):
             page="resty_qless_queue_changelist",
             order=40,
         ),
+        Part(
+            name="outbox",
+            title=_("Job outbox"),
+            permissions=("resty_qless.view_job",),
+            module="resty_django.qless.outbox",
+            page="resty_qless_outboxentry_changelist",
+            order=41,
+            database=True,
+        ),
     )
 
     def ready(self) -> None:

@@ -7,6 +7,7 @@
 | `resty_qless.E003` | a module from which jobs may come does not exist |
 | `resty_qless.E006` | redis-py is not installed, but jobs are configured |
 | `resty_qless.E007` | a task that workers refuse, because of its options or its callbacks |
+| `resty_qless.E008` | a database of the outbox cannot have its table |
 | `resty_qless.W001` | redis-py is not installed, but a cache uses Redis |
 | `resty_qless.W002` | the archive keeps jobs for a shorter time than Redis does by default |
 | `resty_qless.W003` | a module of tasks that workers cannot import for another reason |
@@ -27,6 +28,7 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Info, Warning
 from django.core.exceptions import ImproperlyConfigured
+from django.db import router
 
 from resty_django import extras
 from resty_django.conf import conf, raw_section
@@ -47,7 +49,9 @@ def check_qless(app_configs: Sequence[AppConfig] | None = None, **kwargs: object
         return []  # the settings check reports it
     if not extras.is_installed("redis"):
         return [_missing_package(), *_modules(section)]
-    return [*_server(section), *_modules(section), *_archive(section)] if raw_section("QLESS") else []
+    if not raw_section("QLESS"):
+        return []
+    return [*_server(section), *_modules(section), *_archive(section), *_outbox(section)]
 
 
 def check_tasks(app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
@@ -125,6 +129,16 @@ def _archive(section: QlessSettings) -> Iterator[CheckMessage]:
         text += f"7 days and failed ones {key_text(('QLESS', 'RETENTION', 'FAILED'))}."
         hint = f'Use a longer time, such as "365d", or None for no archive.{see_key(path)}'
         yield Warning(text, hint=hint, id="resty_qless.W002")
+
+
+def _outbox(section: QlessSettings) -> Iterator[CheckMessage]:
+    from .models import OutboxEntry
+
+    path = ("QLESS", "OUTBOX", "DATABASE")
+    for alias in section.outbox.database if section.outbox.is_used else ():
+        if not router.allow_migrate_model(alias, OutboxEntry):
+            text = f"{key_text(path)} names {alias!r}, where DATABASE_ROUTERS do not allow its table."
+            yield _error("resty_qless.E008", path, text, "Name another database, or allow the model OutboxEntry.")
 
 
 def _error(number: str, path: tuple[str, ...], text: str, hint: str) -> Error:

@@ -67,7 +67,7 @@ class MaintenanceThread(ABC):
 
     def run(self) -> None:
         """Make passes until another thread calls `stop`."""
-        log, failures = logger(self.log_name), 0
+        failures = 0
         while not self._stopped.is_set():
             self._step_start = time.monotonic()
             try:
@@ -78,7 +78,7 @@ class MaintenanceThread(ABC):
             except Exception as error:  # the worker's jobs go on, whatever happens here
                 failures += 1
                 if failures == 1:
-                    log.warning("%s; retrying: %s", self.failure, described(error))
+                    logger(self.log_name).warning("%s; retrying: %s", self.failure, described(error))
                 interval = retry_interval(failures, self.max_retry_seconds)
             finally:
                 connections.close_all()

@@ -245,6 +245,7 @@ def long_names(limits_site: dict[str, Any], settings: Any, valkey: Any, valkey_u
             "URL": valkey_url,
             "WORKER_NAME": f"{QUEUE}-worker.example.org-12345",
             "ARCHIVE": {"RETENTION": "365d"},
+            "OUTBOX": ["with-outbox"],
         },
         "CACHES": {"pages": {}},
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 import time
 from collections import defaultdict
@@ -26,6 +27,7 @@ from resty_django.limits.models import LimitOverride, QuotaUsage
 from resty_django.limits.statistics.reporter import stats
 from resty_django.qless import Client
 from resty_django.qless.archive.writer import ArchiveWriter
+from resty_django.qless.outbox.entries import Call
 from resty_django.shdict import shdicts
 from tests.integration.ids.admin_tools import LUA, make_counter, make_rule
 from tests.integration.limits.policy_tools import make_policy
@@ -52,6 +54,7 @@ SEEDS: Final = [
     path("job", "never"),
     f"{path('archivedjob')}?state=canceled",
     f"{path('archivedjob')}?q=nightly-customer-run",
+    path("outboxentry"),
     f"{path('job')}?{urlencode({'q': 'error:ConnectionReset'})}",
     "/admin/resty_cache/cache/pages/change/?find=",
     f"/admin/resty_cache/cache/pages/change/?{urlencode({'key': KEY})}",
@@ -101,6 +104,11 @@ def fill_site(client: Client) -> None:
     ArchiveWriter(client).run()
     client.jobs["deleted"].cancel()  # so that only the archive has it
     ArchiveWriter(client).run()
+    put = ("put", "w", QUEUE, "outbox-invoice-reminder-0001", KLASS, json.dumps({"customer": {"address": KEY}}), 0)
+    call = Call(commands=[put], jids=[put[3]], depends=["body"], klass=KLASS, queue=QUEUE)
+    entry = call.entry(client.clock() - 300, None)
+    entry.error = f"ConnectionResetByPeerError: {KEY}"
+    entry.save()
     queue.put(KLASS, jid="loop", depends=["loop"])
     queue.pause(reason="until the new renderer of customer notifications is deployed everywhere", by="admin")
     client.call("pace", GROUP, 4)

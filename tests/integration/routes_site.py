@@ -3,6 +3,7 @@ that changes it."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ from resty_django.qless import Client, RecurringJob
 from resty_django.qless.archive.writer import ArchiveWriter
 from resty_django.qless.clients.default import default_client
 from resty_django.qless.models import ArchivedJob, token
+from resty_django.qless.outbox.entries import Call
 from resty_django.shdict import shdicts
 from tests.integration.ids.admin_tools import make_counter, make_rule
 from tests.integration.limits.policy_tools import clean_up, make_policy
@@ -147,7 +149,10 @@ def settings_of(url: str, folder: Path) -> dict[str, Any]:
         "RESTY_DJANGO": {
             "SHARED_DICTS": {name: {"PATH": str(folder)} for name in DICTIONARIES},
             "LIMITS": {"REFRESH": 60.0},
-            "QLESS": {"URL": url, "WORKER_NAME": "here-1", "ARCHIVE": {"RETENTION": "365d"}, "MODULES": [TASKS]},
+            "QLESS": {
+                **{"URL": url, "WORKER_NAME": "here-1", "MODULES": [TASKS]},
+                **{"ARCHIVE": {"RETENTION": "365d"}, "OUTBOX": ["with-outbox"]},
+            },
             "CACHES": {"pages": {}},
             "IDS": {"STEP": 3},
         },
@@ -211,8 +216,21 @@ def fill_jobs(client: Client) -> dict[str, str]:
     }
     in_admin = {name: quote(token(value)) for name, value in names.items()}
     in_admin["row"] = str(ArchivedJob.objects.get(key=token(HOSTILE + "archived")).pk)
+    names["entry"] = fill_outbox()
+    in_admin["entry"] = quote(names["entry"])
     in_forms = {f"token_{name}": token(value) for name, value in names.items()}
     return in_admin | in_forms | {f"api_{name}": in_api(value) for name, value in names.items()}
+
+
+def fill_outbox() -> str:
+    """Create an entry of the outbox that was refused, and return its key in the admin."""
+    jid = HOSTILE + "entry"
+    put = ("put", HOSTILE, HOSTILE, jid, HOSTILE, json.dumps({HOSTILE: HOSTILE}), 0, "tags", json.dumps([HOSTILE]))
+    call = Call(commands=[put], jids=[jid], depends=[HOSTILE], klass=HOSTILE, queue=HOSTILE)
+    entry = call.entry(time.time() - 300, None)
+    entry.state, entry.error = entry.State.REFUSED, STORABLE
+    entry.save()
+    return f"default:{entry.pk}"
 
 
 def in_api(name: str) -> str:

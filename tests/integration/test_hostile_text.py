@@ -163,6 +163,7 @@ COMMANDS: Final[dict[str, list[list[str]]]] = {
     "resty_metrics": [[], ["--rules"], ["--dashboard"]],
     "txid": [["parse", HOSTILE], ["make", HOSTILE], ["batch", HOSTILE], ["min", HOSTILE]],
     "qless_archive": [[], ["--again"], ["--status", "--json"]],
+    "qless_outbox": [["--once"], ["--status"], ["--redeliver-since", HOSTILE]],
     "qless_core": [["--prefix", HOSTILE]],
     "qless_recurring": [[], ["--prune", "--dry-run"]],
     "qless_workers": [["list"], ["quiet", HOSTILE], ["stacks", HOSTILE, "--wait", "0"]],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 from weakref import WeakSet
@@ -17,7 +18,8 @@ from resty_django.limits.models import LimitOverride, QuotaUsage
 from resty_django.limits.statistics.reporter import KEEP_SECONDS, TOP_KEYS_KEEP_SECONDS, stats
 from resty_django.minute_series.records import HOURS
 from resty_django.qless.clients.default import default_client
-from resty_django.qless.models import ArchivedJob
+from resty_django.qless.models import ArchivedJob, OutboxEntry
+from resty_django.qless.outbox.entries import Call
 from resty_django.sansio import run
 from resty_django.shdict import shdicts
 from tests.docs_reader import execute, page
@@ -86,6 +88,9 @@ def test_the_calls_of_the_page_delete_a_key_everywhere(
     client.queues["mail"].put("shop.jobs.Send", {"user": 7}, jid="tagged", tags=["user:7", "eu"])
     client.queues["mail"].put("shop.jobs.Send", {"user": 71}, jid="also", tags=["user:71", "eu"])
     write(client)
+    for key in (KEY, OTHER):
+        put = ("put", "w", "mail", f"of-{key}", "shop.jobs.Send", json.dumps({"client": key}), 0)
+        Call(commands=[put], jids=[f"of-{key}"]).entry(time.time(), None).save()
     for name in ("limits", "bans", "default"):
         assert KEY in all_values(name)
     assert ArchivedJob.objects.count() == 2
@@ -106,6 +111,7 @@ def test_the_calls_of_the_page_delete_a_key_everywhere(
     (entry,) = LogEntry.objects.all()
     assert OTHER in entry.object_repr
     assert [row.name for row in ArchivedJob.objects.all()] == ["other"]
+    assert [str(entry) for entry in OutboxEntry.objects.all()] == [f"of-{OTHER}"]
     assert client.jobs.get("tagged") is client.jobs.get("address") is None
     assert client.jobs.get("also") is not None
     write(client, again=True)

@@ -346,6 +346,11 @@ ROUTES: Final[list[Page]] = [
     *acts("resty_qless/option/{option}/unset/", "configure_jobs"),
     *bulk("option", "unset", "option", "configure_jobs"),
     *pages_of("resty_qless/archivedjob", "row"),
+    *pages_of("resty_qless/outboxentry", "entry"),
+    *acts("resty_qless/outboxentry/{entry}/deliver/", "retry_job"),
+    *acts("resty_qless/outboxentry/{entry}/discard/", "cancel_job"),
+    *bulk("outboxentry", "deliver", "entry", "retry_job"),
+    *bulk("outboxentry", "discard", "entry", "cancel_job"),
     *(
         asks(f"jobs/{path}", VIEW_JOB)
         for path in (
@@ -562,7 +567,7 @@ def test_links_to_actions_are_shown_to_those_who_may_follow_them(site: RoutesSit
 
 
 NEEDS_STORE: Final = re.compile(
-    r"admin/resty_(django|cache|qless)/(?!archived|tag/\{)\w+/(stuck/.*|\{\w+\}/change/.*)?$"
+    r"admin/resty_(django|cache|qless)/(?!archived|outbox|tag/\{)\w+/(stuck/.*|\{\w+\}/change/.*)?$"
     r"|admin/resty_limits/(keyban/|limitpolicy/(limits/(figures|key)/[?].*)?)$"
 )
 """Pages that show what is in a store."""
@@ -601,7 +606,8 @@ IN_STORES: Final = re.compile("resty_(django|cache|qless)/|api/jobs/|resty_limit
 """Actions on stores, which do not need the database. Quotas are in the database."""
 NOT_SHOWN: Final = re.compile(
     "group}/retry/|{recurring}/resume/"  # nothing to do: they change the history only
-    "|{counter}/raise/|{usage}/(grant|reset)/"  # an UPDATE on its own, whose error would break the test's transaction
+    # an UPDATE on its own, whose error would break the test's transaction
+    "|{counter}/raise/|{usage}/(grant|reset)/|outboxentry/"
 )
 DONE_ACTIONS: Final = [action for action in ACTIONS if action.effect and not NOT_SHOWN.search(action.url)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import threading
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.test import Client
+from django.utils import timezone
 
 from project.shop import tasks, views
 from project.shop.figures import figures
@@ -27,6 +29,7 @@ from resty_django.limits.statistics import reporter as limit_stats
 from resty_django.limits.testing import frozen_limits
 from resty_django.qless import Job, TaskOutcome
 from resty_django.qless import client as jobs
+from resty_django.qless.models import OutboxEntry
 from resty_django.qless.testing import TestWorker
 from resty_django.shdict import Unavailable, shdicts
 from resty_django.txid.logging import TxidFilter
@@ -223,7 +226,7 @@ def test_an_order_has_one_txid_from_its_request_to_its_invoice(
     client: Client, settings: Any, valkey: Any, valkey_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings.JOBS, settings.VAR = True, tmp_path
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": valkey_url}}
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": valkey_url, "OUTBOX": True}}
     caplog.handler.addFilter(TxidFilter())
     with TestWorker(valkey_url) as worker, caplog.at_level("INFO", logger="project.shop"):
         placing = client.post("/orders/", {"item": "Tea", "quantity": "2"})
@@ -275,11 +278,43 @@ def test_parcels_are_packed_except_large_ones_of_cocoa(
 
 def test_an_order_does_not_fail_with_the_job_queue(client: Client, settings: Any) -> None:
     settings.JOBS = True
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": "redis://127.0.0.1:1/0"}}
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": "redis://127.0.0.1:1/0", "OUTBOX": True}}
     client.post("/orders/", {"item": "Tea", "quantity": "2"})
     page = client.get(f"/orders/{Order.objects.get().number}/")
     assert page.status_code == 200
     assert "with the same ID" not in page.content.decode()
+
+
+def test_an_order_placed_while_redis_is_down_gets_its_jobs_later(
+    client: Client, settings: Any, valkey: Any, valkey_url: str
+) -> None:
+    settings.JOBS, base = True, settings.RESTY_DJANGO
+    settings.RESTY_DJANGO = {**base, "QLESS": {"URL": "redis://127.0.0.1:1/0", "OUTBOX": True}}
+    client.post("/orders/", {"item": "Tea", "quantity": "2"})
+    order = Order.objects.get()
+    assert OutboxEntry.objects.get().jid == f"invoice-{order.number}"
+    settings.RESTY_DJANGO = {**base, "QLESS": {"URL": valkey_url, "OUTBOX": True}}
+    OutboxEntry.objects.update(due_at=timezone.now())
+    call_command("qless_outbox", "--once", stdout=io.StringIO())
+    assert set(tasks.order_jobs(order)) == {"invoice", "parcel"}
+    jobs.close()
+
+
+def test_an_order_that_fails_has_no_jobs(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, valkey: Any, valkey_url: str
+) -> None:
+    def fail_late(order: Order) -> None:
+        tasks.after_order(order)
+        raise RuntimeError("the payment was declined")
+
+    settings.JOBS = True
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": valkey_url, "OUTBOX": True}}
+    monkeypatch.setattr(views, "after_order", fail_late)
+    with pytest.raises(RuntimeError):
+        views.place("Tea", 1)
+    assert not OutboxEntry.objects.exists()
+    assert jobs.queues.counts() == []
+    jobs.close()
 
 
 def test_price_lists_are_a_quota_whose_use_is_shown(client: Client) -> None:

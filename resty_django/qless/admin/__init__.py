@@ -9,7 +9,20 @@ from django.contrib import admin
 from resty_django import extras
 from resty_django.admin.deferred import DeferredAdmin
 
-from ..models import ArchivedJob, FailureGroup, Job, JobClass, JobGroup, Named, Option, Queue, RecurringJob, Tag, Worker
+from ..models import (
+    ArchivedJob,
+    FailureGroup,
+    Job,
+    JobClass,
+    JobGroup,
+    Named,
+    Option,
+    OutboxEntry,
+    Queue,
+    RecurringJob,
+    Tag,
+    Worker,
+)
 
 LISTED: Final = (Queue, Job, FailureGroup, Worker, RecurringJob)
 """The models in the admin's list; tabs of their pages lead to the others."""
@@ -22,7 +35,7 @@ def register(site: admin.AdminSite) -> None:
         _register(site, Queue, "missing.MissingRedisAdmin", ("changelist",))
         return
     # the admin class of each model, and its pages besides list, history and object page
-    classes: dict[type[Named], tuple[str, tuple[str, ...]]] = {
+    classes: dict[type[Named | OutboxEntry], tuple[str, tuple[str, ...]]] = {
         Queue: ("queues.admin.QueueAdmin", ("bulk", "pause", "unpause", "forget")),
         Job: (
             "jobs.admin.JobAdmin",
@@ -42,13 +55,16 @@ def register(site: admin.AdminSite) -> None:
         JobClass: ("classes.JobClassAdmin", ()),
         Tag: ("tags.TagAdmin", ()),
         Option: ("options.OptionAdmin", ("bulk", "unset")),
+        OutboxEntry: ("outbox.OutboxEntryAdmin", ("bulk", "deliver", "discard")),
     }
     for model, (name, pages) in classes.items():
         _register(site, model, name, ("changelist", *pages, "history", "change"))
     _register(site, ArchivedJob, "archived.ArchivedJobAdmin", ("changelist", "history", "change"))
 
 
-def _register(site: admin.AdminSite, model: type[Named | ArchivedJob], name: str, pages: tuple[str, ...]) -> None:
+def _register(
+    site: admin.AdminSite, model: type[Named | ArchivedJob | OutboxEntry], name: str, pages: tuple[str, ...]
+) -> None:
     site.register(
         model,
         DeferredAdmin,

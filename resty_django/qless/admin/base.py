@@ -43,7 +43,7 @@ TEMPLATES: Final = "admin/resty_qless"
 
 
 def nav_items() -> dict[str, Promise]:
-    """Return the labels of the tabs on all pages by the name of their model. The archive is optional."""
+    """Return the labels of the tabs on all pages by the name of their model. Archive and outbox are optional."""
     items: dict[str, Promise] = {
         "queue": _("Queues"),
         "job": _("Jobs"),
@@ -54,17 +54,20 @@ def nav_items() -> dict[str, Promise]:
         "jobclass": _("Classes"),
         "tag": _("Tags"),
         "archivedjob": _("Archive"),
+        "outboxentry": _("Outbox"),
         "option": _("Configuration"),
     }
     if not conf.qless.archive.enabled:
         del items["archivedjob"]
+    if not conf.qless.outbox.is_used:
+        del items["outboxentry"]
     return items
 
 
 class JobsAdmin(BulkAdmin[M]):
     """Pages about one model of the job queue. Users with `resty_qless.view_job` can see all of them."""
 
-    refusals: ClassVar = (QlessError, StoreError)
+    refusals: ClassVar[tuple[type[Exception], ...]] = (QlessError, StoreError)
     object_route = "<path:object_id>"
     live: ClassVar[bool] = True
 

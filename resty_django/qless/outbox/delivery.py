@@ -14,7 +14,7 @@ from django.db.models import F, Q, QuerySet
 from resty_django.conf import conf
 from resty_django.database.times import to_db
 from resty_django.health import described
-from resty_django.redis.errors import StoreDown
+from resty_django.redis.errors import StoreDown, StoreError
 from resty_django.text import logger
 
 from ..clients.client import Client
@@ -147,14 +147,18 @@ class Deliverer:
         now, keep = self.client.clock(), conf.qless.outbox.keep
         requests: list[Request] = []
         ends: list[int] = []
-        for entry in entries:
-            requests += requests_of(entry, now, keep)
-            ends.append(len(requests))
         try:
+            for entry in entries:
+                requests += requests_of(entry, now, keep)
+                ends.append(len(requests))
             replies = []
             for first in range(0, len(requests), MAX_REQUESTS):
                 replies += self.client.call_many(requests[first : first + MAX_REQUESTS])
         except Exception as fault:
+            if len(entries) > 1 and not isinstance(
+                fault, StoreError
+            ):  # one of them cannot be sent: not the others' fault
+                return {pk: delivery for entry in entries for pk, delivery in self._send([entry]).items()}
             return {entry.pk: Delivery(entry, fault) for entry in entries}
         deliveries, first = {}, 0
         for entry, end in zip(entries, ends, strict=True):

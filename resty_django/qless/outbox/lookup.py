@@ -26,12 +26,13 @@ R = TypeVar("R")
 
 
 def find(name: str) -> Steps[list[OutboxEntry]]:
-    """Return the entries that contain a job or group and are not delivered."""
-    found: list[OutboxEntry] = yield _in_database(lambda: _find(name))
+    """Do the same as `entries_of`, for sync code and asyncio."""
+    found: list[OutboxEntry] = yield _in_database(lambda: entries_of(name))
     return found
 
 
-def _find(name: str) -> list[OutboxEntry]:
+def entries_of(name: str) -> list[OutboxEntry]:
+    """Return the entries that contain a job or group and are not delivered."""
     aliases = conf.qless.outbox.database
     return [entry for alias in aliases for entry in entries_with(OutboxEntry.objects.using(alias), [name])]
 

@@ -14,8 +14,8 @@ from ..clients.client import Client
 from ..models import OutboxEntry
 from .entries import REFUSED, WAITING
 
-LATE_SECONDS: Final = 60.0
-"""Age from which an entry is late: its process and the workers should have delivered it."""
+LATE_SECONDS: Final = 120.0
+"""Age from which an entry is late. A worker has delivered it after 15 seconds, a minutely cron job after 80."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class OutboxStatus:
     """The state of the outbox over all its databases.
 
     - `waiting`: entries to be delivered, or to be marked as delivered. `age`: of the oldest one, in seconds; 0 without.
-    - `refused`: entries that need a decision. `error`: the last error of the oldest entry that has one.
+    - `refused`: entries that need a decision. `error`: the last error of one of these, or else of one that waits.
     """
 
     waiting: int
@@ -34,6 +34,10 @@ class OutboxStatus:
     @property
     def is_late(self) -> bool:
         return self.age > LATE_SECONDS
+
+    @property
+    def needs_attention(self) -> bool:
+        return self.is_late or self.refused > 0
 
 
 def status(client: Client) -> OutboxStatus:
@@ -49,7 +53,7 @@ def status(client: Client) -> OutboxStatus:
                 oldest.append(from_db(since))
             else:
                 refused += count
-        with_error = entries.exclude(error="").order_by("pk").values_list("error", flat=True)
+        with_error = entries.exclude(error="").order_by("state", "due_at").values_list("error", flat=True)
         error = error or (with_error.first() or "" if waiting or refused else "")
     age = max(0.0, client.clock() - min(oldest)) if oldest else 0.0
     return OutboxStatus(waiting, age, refused, error)

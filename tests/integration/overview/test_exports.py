@@ -274,7 +274,8 @@ def test_the_links_below_a_table_export_its_rows_and_columns(site: Client, admin
 def test_each_list_of_the_admin_has_an_export(site: Client, admin_client: Browser) -> None:
     for model in admin.site._registry:
         options = model._meta
-        if options.app_label.startswith("resty_") and options.model_name not in ("overview", "archivedjob"):
+        tested_elsewhere = options.model_name in ("overview", "archivedjob", "outboxentry")
+        if options.app_label.startswith("resty_") and not tested_elsewhere:
             url = reverse(f"admin:{options.app_label}_{options.model_name}_changelist")
             assert url in {table.url for table in TABLES.values()}, options.label
 

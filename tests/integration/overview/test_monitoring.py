@@ -121,7 +121,7 @@ def busy_site(valkey: Redis, valkey_url: str, settings: Any, empty_cache: MLCach
     logging.getLogger("tests.monitoring").addHandler(log_handler)
     plain = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
     jobs_cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": valkey_url}
-    config = {**settings.RESTY_DJANGO, "QLESS": {"ALIAS": "jobs", "WORKER_NAME": "w1"}}
+    config = {**settings.RESTY_DJANGO, "QLESS": {"ALIAS": "jobs", "WORKER_NAME": "w1", "OUTBOX": True}}
     with override_settings(CACHES={"default": plain, "jobs": jobs_cache}, RESTY_DJANGO=config):
         client = default_client()
         for _ in range(3):

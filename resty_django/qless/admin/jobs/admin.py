@@ -32,7 +32,7 @@ from ...errors import QlessError
 from ...models import ArchivedJob, name_of, token
 from ...models import Job as JobRow
 from ...search.query import QueryError, first
-from .. import formatting
+from .. import formatting, outbox
 from ..arguments import display_json
 from ..base import TEMPLATES, JobsAdmin
 from ..job_lists.filters import JobFilter
@@ -115,12 +115,14 @@ class JobAdmin(JobsAdmin[JobRow]):
     @viewer_page
     def changelist_view(self, request: HttpRequest) -> HttpResponse:
         """Show jobs. URL parameters: `state`, `queue`, `klass`, `tag`, `group`, `worker`, `tracked`, `q`, `o`, `p`,
-        `cursor`; a `q` that is a jid redirects to its job."""
+        `cursor`; a `q` that is a jid redirects to its job, also in the outbox."""
         client, text = self.client(), request.GET.get("q", "").strip()
         job = client.jobs.get(text) if text else None
         if job is not None:
             model = "recurringjob" if isinstance(job, RecurringJob) else "job"
             return HttpResponseRedirect(formatting.url(model, text))
+        if in_outbox := outbox.url_of(text):
+            return HttpResponseRedirect(in_outbox)
         search: SearchContext = {
             "suggestions": suggestions(client, queue_names(client)),
             "examples": _searches(EXAMPLES),
@@ -157,13 +159,15 @@ class JobAdmin(JobsAdmin[JobRow]):
 
     @object_page
     def change_view(self, request: HttpRequest, row: JobRow) -> HttpResponse:
-        """Show a job (404 if it does not exist); redirect to the page of a recurring or an archived job."""
+        """Show a job (404 if it does not exist); redirect to a recurring or archived job, or to the outbox."""
         client = self.client()
         jid = row.name
         job = client.jobs.get(jid)
         if isinstance(job, RecurringJob):
             return HttpResponseRedirect(formatting.url("recurringjob", jid))
         context = {"title": formatting.name(jid), "object": row, "on_object": True, "job": job}
+        if job is None and (in_outbox := outbox.url_of(jid)):
+            return HttpResponseRedirect(in_outbox)
         if job is None and (archived := ArchivedJob.objects.filter(key=token(jid)).first()):
             return HttpResponseRedirect(formatting.url("archivedjob", str(archived.pk)))
         if job is None:

@@ -66,7 +66,7 @@ class Command(BaseCommand):
         self.stdout.write(
             f"{outbox.waiting:,} entries wait, the oldest for {outbox.age:,.0f} s; {outbox.refused:,} were refused."
         )
-        if outbox.is_late or outbox.refused:
+        if outbox.needs_attention:
             raise CommandError("Entries were refused or are late. See the admin of the outbox.", returncode=1)
 
     def _deliver(self, deliverers: list[Deliverer], *, all_waiting: bool = False) -> Counter[str]:
