@@ -216,7 +216,11 @@ def token(name: str) -> str:
     """Return the form of a name for URLs and logs: the name itself if possible."""
     if name.isprintable() and name not in ("", ".", "..") and not name.startswith("~"):
         return name
-    return "~" + base64.urlsafe_b64encode(name.encode("utf-8", "surrogateescape")).decode()
+    try:
+        encoded = name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # other surrogates, which no client can send
+        encoded = name.encode("utf-8", "surrogatepass")
+    return "~" + base64.urlsafe_b64encode(encoded).decode()
 
 
 def name_of(token: str) -> str:

@@ -18,8 +18,10 @@ import logging
 import re
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
+from asgiref.sync import sync_to_async
 from django.core.exceptions import ImproperlyConfigured
 
 from resty_django import extras, sansio
@@ -42,11 +44,22 @@ Request: TypeAlias = tuple[Any, ...]
 """A command and its arguments: strings, bytes and numbers."""
 
 Steps: TypeAlias = Generator[Any, Any, R]
-"""Yields requests, lists of requests (whose replies may be errors), `RedisCommand`s, and functions to be called."""
+"""Yields requests, lists of requests (whose replies may be errors), `RedisCommand`s, and `SyncCall`s or other functions
+to be called."""
 
 
 class RedisCommand(tuple[Any, ...]):
     """A command of the server itself. The first argument after its name is a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncCall:
+    """A call of sync code, such as a query of the database. Asyncio makes it in the thread of sync code."""
+
+    function: Callable[[], Any]
+
+    def __call__(self) -> Any:
+        return self.function()
 
 
 def checked(reply: Any) -> Any:
@@ -186,6 +199,8 @@ class ScriptClient:
             return await self._acommand(self.source.asynchronous(), request[0], *map(as_bytes, request[1:]))
         if isinstance(request, tuple):
             return await self.acall(*request)
+        if isinstance(request, SyncCall):
+            return await sync_to_async(request.function)()
         return await acompleted(request())
 
     def _arguments(self, request: Request) -> tuple[Any, ...]:

@@ -31,6 +31,8 @@ MAX_REQUESTS: Final = 500
 LEASE_SECONDS: Final = 60.0
 """Time after which other processes may deliver a claimed entry."""
 MAX_BACKOFF_SECONDS: Final = 60.0
+ELSEWHERE: Final = 0
+"""Stands for the primary key of an entry of another database."""
 MAX_DELETED: Final = 1000
 """Maximum number of rows that a statement changes or deletes."""
 
@@ -219,10 +221,16 @@ class Deliverer:
 
     def needed(self, entries: Sequence[OutboxEntry]) -> dict[int, set[int]]:
         """Return by entry those that have to be delivered before it, if there are any: they contain jobs or groups for
-        which it waits, and the core takes an unknown ID for one that is done."""
+        which it waits, and the core takes an unknown ID for one that is done. `ELSEWHERE`: those of other databases."""
         depends = {entry.pk: {*names_in(entry.depends)} for entry in entries if entry.depends}
-        found = entries_with(self.entries, set().union(*depends.values())) if depends else []
-        return {pk: {other.pk for other in found if names & {*names_in(other.ids)}} for pk, names in depends.items()}
+        needed: dict[int, set[int]] = {pk: set() for pk in depends}
+        for alias in conf.qless.outbox.database if depends else ():
+            for found in entries_with(OutboxEntry.objects.using(alias), set().union(*depends.values())):
+                ids = {*names_in(found.ids)}
+                for pk, names in depends.items():
+                    if names & ids:
+                        needed[pk].add(found.pk if alias == self.alias else ELSEWHERE)
+        return needed
 
     # --- maintenance ---
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
-from typing import TypeVar
-
-from asgiref.sync import sync_to_async
+from functools import partial
 
 from resty_django.conf import conf
 from resty_django.database.times import to_db
@@ -17,17 +14,15 @@ from resty_django.redis.errors import StoreError
 from ..clients.client import Client
 from ..clients.job import Job
 from ..clients.replies import JobRecord
-from ..clients.transport import Steps, batches
+from ..clients.transport import Steps, SyncCall, batches
 from ..errors import DependencyError
 from ..models import OutboxEntry
 from .entries import DISCARDED, MARKER_MARGIN_SECONDS, REFUSED, WAITING, commands_of, entries_with, names_in
 
-R = TypeVar("R")
-
 
 def find(name: str) -> Steps[list[OutboxEntry]]:
     """Do the same as `entries_of`, for sync code and asyncio."""
-    found: list[OutboxEntry] = yield _in_database(lambda: entries_of(name))
+    found: list[OutboxEntry] = yield SyncCall(partial(entries_of, name))
     return found
 
 
@@ -67,7 +62,7 @@ def revoke(client: Client, name: str, graph: bool) -> Steps[bool]:
             raise DependencyError(
                 f"{name} waits in the outbox with {entry.jobs - 1} other jobs. Use revoke(graph=True)."
             )
-    yield _in_database(lambda: discard(client, entries))
+    yield SyncCall(partial(discard, client, entries))
     for entry in entries:
         yield from _cancel(entry)
     return bool(entries)
@@ -105,14 +100,3 @@ def _cancel(entry: OutboxEntry) -> Steps[None]:
     seconds = int(conf.qless.outbox.keep) + MARKER_MARGIN_SECONDS
     for batch in batches(names_in(entry.ids)[: entry.jobs], 5000):
         yield "once", entry.key, 0, seconds, "cancel", *batch
-
-
-def _in_database(function: Callable[[], R]) -> Callable[[], R]:
-    """Return a step that calls a function of the ORM, from asyncio in the thread of sync code."""
-
-    def step() -> R:
-        if asyncio._get_running_loop() is None:
-            return function()
-        return sync_to_async(function)()  # type: ignore[return-value]
-
-    return step

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from django.db import DatabaseError, connections, transaction
+from django.db import Error, connections, transaction
 
 from resty_django import circuit_breaker
 from resty_django.conf import conf, on_change
@@ -148,7 +148,7 @@ class Outbox:
             if len(delivered) < MARKS_PER_UPDATE:
                 return
             self._delivered[deliverer.alias] = []
-        with suppress(DatabaseError):  # a worker marks them
+        with suppress(Error):  # a worker marks them
             deliverer.mark(delivered)
 
 
@@ -164,5 +164,10 @@ after_fork(default_outbox.cache_clear)
 
 def deliver_all(client: Client) -> Counter[str]:
     """Deliver all entries of all databases of the outbox, as a worker does when they are due. Return the outcomes."""
-    runs = (Deliverer(client, alias).run(all_waiting=True) for alias in conf.qless.outbox.database)
-    return sum(runs, Counter())
+    total: Counter[str] = Counter()
+    while True:
+        runs = (Deliverer(client, alias).run(all_waiting=True) for alias in conf.qless.outbox.database)
+        counts = sum(runs, Counter[str]())
+        total += counts
+        if not (counts["delivered"] and counts["blocked"]):  # else some may have waited for others of another database
+            return total

@@ -15,6 +15,7 @@ from resty_django.qless import Client, chain, chord, group
 from resty_django.qless.errors import DependencyError, InvalidArgument, NoSuchJob
 from resty_django.qless.models import OutboxEntry
 from resty_django.qless.outbox.delivery import Deliverer
+from resty_django.qless.outbox.lookup import entries_of
 from resty_django.qless.outbox.outbox import MARKS_PER_UPDATE, deliver_all
 from resty_django.qless.outbox.runner import OutboxRunner
 from resty_django.qless.tasks.results import AsyncResult
@@ -251,6 +252,18 @@ def test_an_unknown_job_is_still_unknown(outbox: Client) -> None:
     assert unknown.state == "GONE"
     with pytest.raises(NoSuchJob):
         unknown.revoke(graph=True)
+
+
+@pytest.mark.parametrize("task_id", ["\udcff", "a\ud800", "a\nb", "~", "\0", "ü" * 60])
+def test_any_id_is_found_before_and_after_the_delivery(outbox: Client, task_id: str) -> None:
+    with transaction.atomic():
+        result = add.apply_async((1,), task_id=task_id)
+        assert result.state == "PENDING"
+        assert len(entries_of(task_id)) == 1
+    assert outbox.queues["q"].counts().waiting == 1
+    assert result.state == "PENDING"
+    result.revoke()
+    assert outbox.queues["q"].counts().waiting == 0
 
 
 # --- marks ---

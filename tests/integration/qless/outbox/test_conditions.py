@@ -16,9 +16,10 @@ from django.db import Error, connection, connections, transaction
 from resty_django.qless import Client, chain
 from resty_django.qless.models import OutboxEntry
 from resty_django.qless.outbox.delivery import Deliverer
-from resty_django.qless.outbox.outbox import MARKS_PER_UPDATE, Outbox, default_outbox
+from resty_django.qless.outbox.outbox import MARKS_PER_UPDATE, Outbox, default_outbox, deliver_all
 from tests.integration.qless.conftest import SkewedClient, change_settings, history
 from tests.integration.qless.tasks.examples import add
+from tests.servers import Server, running
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.db, pytest.mark.redis]
 
@@ -478,3 +479,43 @@ def test_an_error_after_the_commit_is_logged(
         add.delay(1)
     assert "broken" in caplog.text
     assert states() == ["waiting"]
+
+
+def test_an_entry_waits_for_an_entry_of_another_database(
+    outbox: Client, settings: Any, second: str, no_owner: None
+) -> None:
+    change_settings(settings, OUTBOX={"DATABASE": ["default", second]})
+    client = default_outbox().client
+    first = add.apply_async((1,), using=second)
+    dependent = add.apply_async((2,), depends=first)
+    chained = chain(add.signature((3,), depends=[dependent.id]), add.s()).apply_async(using=second)
+    default, other = (Deliverer(client, alias) for alias in ("default", second))
+    assert default.run(all_waiting=True) == {"blocked": 1}
+    assert client.jobs.get(dependent.id) is None
+    assert deliver_all(client) == {"delivered": 3, "blocked": 2}
+    assert put_once(client, first, dependent, chained)
+    assert client.queues["q"].jobs.ready() == [first.id]
+    assert other.run(all_waiting=True) == {}
+
+
+def test_what_a_restored_backup_does_not_contain_is_repeated(outbox: Client, settings: Any, tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    with running([server]):
+        change_settings(settings, URL=server.url)
+        client = default_outbox().client
+        before = [add.delay(number) for number in range(3)]
+        client.queues["q"].pop().complete()
+        server.call("SAVE")
+        backup = (tmp_path / "dump.rdb").read_bytes()
+        client.queues["q"].pop().complete()
+        after = [add.delay(number) for number in range(2)]
+        deliver_all(client)
+        server.kill()
+        (tmp_path / "dump.rdb").write_bytes(backup)
+        server.start()
+        assert client.queues["q"].jobs.ready() == [result.id for result in before[1:]]  # one of them has run
+        deliverer = Deliverer(client, "default")
+        assert deliverer.redeliver(client.clock() - 3600) == 5
+        assert deliverer.run() == {"delivered": 5, "repeated": 3}
+        assert client.queues["q"].jobs.ready() == [result.id for result in [*before[1:], *after]]
+        assert client.jobs.get(before[0].id).state == "complete"
