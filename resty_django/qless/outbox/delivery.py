@@ -221,7 +221,7 @@ class Deliverer:
 
     def needed(self, entries: Sequence[OutboxEntry]) -> dict[int, set[int]]:
         """Return by entry those that have to be delivered before it, if there are any: they contain jobs or groups for
-        which it waits, and the core takes an unknown ID for one that is done. `ELSEWHERE`: those of other databases."""
+        which it waits, and the core takes an unknown ID for one that is done. `ELSEWHERE`: there are some in another database."""
         depends = {entry.pk: {*names_in(entry.depends)} for entry in entries if entry.depends}
         needed: dict[int, set[int]] = {pk: set() for pk in depends}
         for alias in conf.qless.outbox.database if depends else ():

@@ -118,6 +118,22 @@ def test_manual_transactions_leave_the_delivery_to_workers(outbox: Client) -> No
     assert waiting(outbox) == [result.id]
 
 
+def test_no_transaction_is_open_during_a_call_of_the_server(outbox: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_ones: list[bool] = []
+    call_many = outbox.call_many
+
+    def watched(requests: Any) -> Any:
+        open_ones.append(connection.in_atomic_block)
+        return call_many(requests)
+
+    monkeypatch.setattr(outbox, "call_many", watched)
+    with transaction.atomic():
+        add.delay(1)
+        add.delay(2)
+    deliver_all(outbox)
+    assert open_ones == [False, False, False]
+
+
 @pytest.mark.parametrize(
     ("call", "error"),
     [
