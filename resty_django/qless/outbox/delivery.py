@@ -220,8 +220,11 @@ class Deliverer:
         }
 
     def needed(self, entries: Sequence[OutboxEntry]) -> dict[int, set[int]]:
-        """Return by entry those that have to be delivered before it, if there are any: they contain jobs or groups for
-        which it waits, and the core takes an unknown ID for one that is done. `ELSEWHERE`: there are some in another database."""
+        """Return by entry those that have to be delivered before it, if there are any.
+
+        They contain jobs or groups for which it waits: the core takes an unknown ID for one that is done. `ELSEWHERE`
+        stands for entries of other databases.
+        """
         depends = {entry.pk: {*names_in(entry.depends)} for entry in entries if entry.depends}
         needed: dict[int, set[int]] = {pk: set() for pk in depends}
         for alias in conf.qless.outbox.database if depends else ():
