@@ -118,7 +118,7 @@ def shorten(seconds: float) -> None:
     delivery.LEASE_SECONDS = delivery.MAX_BACKOFF_SECONDS = entries.YOUNG_SECONDS = seconds  # type: ignore[misc]
     delivery.MAX_ENTRIES = 20  # type: ignore[misc]
     runner.PASS_SECONDS = 0.2  # type: ignore[misc]
-    runner.OutboxRunner.min_seconds, runner.OutboxRunner.max_seconds = 0.1, 0.5
+    runner.OutboxRunner.max_retry_seconds = 0.5
 
 
 def main(options: str, kind: str, *arguments: str) -> None:
