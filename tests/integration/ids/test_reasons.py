@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 from rest_framework.test import APIClient
 
 from resty_django.ids import anext_id, monitor, next_id, service
@@ -95,8 +95,9 @@ READ_ONLY = {
 
 @pytest.mark.usefixtures("impatient")
 def test_a_read_only_database_is_named(order: IdRule, admin_user: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = {**connection.settings_dict["OPTIONS"], **dict([READ_ONLY[connection.vendor]])}
-    monkeypatch.setitem(connection.settings_dict, "OPTIONS", options)
+    database = connections.settings["default"]  # of connections of other threads, too
+    options = {**database["OPTIONS"], **dict([READ_ONLY[connection.vendor]])}
+    monkeypatch.setitem(database, "OPTIONS", options)
     reason = "The database is read-only. Allow writes, or connect to the primary server."
     with pytest.raises(Unavailable) as refused:
         next_id("order")
