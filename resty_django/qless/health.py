@@ -219,7 +219,7 @@ def _retention_finding(retention: RetentionStatus) -> Finding:
         texts.append(f"{retention.surplus:,} more failed jobs are stored than FAILED_COUNT of RETENTION allows.")
     if retention.overdue:
         texts.append(f"The oldest failed job should have been deleted {retention.overdue / 3600:,.0f} h ago.")
-    texts.append("Workers delete them: start manage.py runqless, or see the log resty_django.qless.archive.")
+    texts.append("Workers delete them: start manage.py runqless, or see the log resty_django.qless.retention.")
     return Finding("warning", "failed jobs", " ".join(texts))
 
 

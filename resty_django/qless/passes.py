@@ -43,6 +43,11 @@ class MaintenanceThread(ABC):
         self._thread = threading.Thread(target=self.run, name=self.name, daemon=True)
         self._step_start = 0.0
 
+    @staticmethod
+    @abstractmethod
+    def is_wanted() -> bool:
+        """Return whether the settings of the site ask for these passes."""
+
     @abstractmethod
     def run_pass(self) -> float:
         """Make one pass. Return the seconds until the next one."""

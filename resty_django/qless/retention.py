@@ -182,8 +182,12 @@ class RetentionThread(MaintenanceThread):
 
     name = "qless-retention"
     failure = "Old jobs could not be deleted"
-    log_name = "resty_django.qless.archive"
+    log_name = "resty_django.qless.retention"
     pause_ratio = 4.0
+
+    @staticmethod
+    def is_wanted() -> bool:
+        return conf.qless.retention != RetentionSettings(failed=None, failed_count=None)
 
     def run_pass(self) -> float:
         RetentionPass(self._client, self.pause).run(only_if_due=True)
@@ -219,13 +223,3 @@ def status(client: Client, failed: Mapping[str, int]) -> RetentionStatus:
     surplus = 0 if settings.failed_count is None else sum(failed.values()) - held - settings.failed_count
     overdue = client.clock() - first - max(ages, default=math.inf)
     return RetentionStatus(max(0, surplus), max(0.0, overdue))
-
-
-def start_in_worker(client: Client) -> RetentionThread | None:
-    """Start the thread in a worker process if the settings limit anything. Return what to stop."""
-    settings = conf.qless.retention
-    if settings == RetentionSettings(failed=None, failed_count=None):
-        return None
-    thread = RetentionThread(client)
-    thread.start()
-    return thread

@@ -30,6 +30,10 @@ class Archiver(MaintenanceThread):
     failure = "Jobs could not be archived"
     log_name = "resty_django.qless.archive"
 
+    @staticmethod
+    def is_wanted() -> bool:
+        return conf.qless.archive.enabled and conf.qless.archive.workers
+
     def __init__(self, client: Client) -> None:
         super().__init__(client)
         self._writer = ArchiveWriter(client, self.pause)
@@ -41,13 +45,3 @@ class Archiver(MaintenanceThread):
         rate = outcome.new_complete / max(1.0, start - self._last)
         self._last = start
         return next_interval(*redis_limits(self._client), rate)
-
-
-def start_in_worker(client: Client) -> Archiver | None:
-    """Start the thread in a worker process if the site has an archive that workers write. Return what to stop."""
-    settings = conf.qless.archive
-    if not settings.enabled or not settings.workers:
-        return None
-    archiver = Archiver(client)
-    archiver.start()
-    return archiver

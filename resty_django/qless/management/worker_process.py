@@ -19,13 +19,13 @@ from django.db import connections
 from resty_django import events
 from resty_django.text import logger
 
-from .. import retention
-from ..archive import runner as archive
+from ..archive.runner import Archiver
 from ..clients.client import Client
 from ..clients.default import default_client
 from ..errors import DuplicateTask
 from ..job_classes import discover
-from ..outbox import runner as outbox
+from ..outbox.runner import OutboxRunner
+from ..retention import RetentionThread
 from ..search.index import Indexer
 from ..tasks.schedule import Scheduler
 from ..worker.executor import Pool
@@ -104,7 +104,9 @@ def serve(
     if shown:
         threading.Thread(target=_send_snapshots, args=(parent, loop), name="qless-report", daemon=True).start()
     started = start_events()
-    maintainers = [module.start_in_worker(client) for module in (archive, outbox, retention)]
+    maintainers = [kind(client) for kind in (Archiver, OutboxRunner, RetentionThread) if kind.is_wanted()]
+    for maintainer in maintainers:
+        maintainer.start()
     log.info("worker %s serves the queues %s", loop.name, ", ".join(options.queues))
     try:
         return loop.run()
@@ -114,8 +116,7 @@ def serve(
         indexer.stop()
         listener.stop()
         for maintainer in maintainers:
-            if maintainer is not None:
-                maintainer.stop()
+            maintainer.stop()
         if started:
             events.stop()  # this process ends without its exit handlers
         log.info("worker %s has ended: %s", loop.name, dict(loop.in_flight.counts))

@@ -22,6 +22,10 @@ class OutboxRunner(MaintenanceThread):
     log_name = "resty_django.qless.outbox"
     max_retry_seconds = 15.0
 
+    @staticmethod
+    def is_wanted() -> bool:
+        return conf.qless.outbox.is_used and conf.qless.outbox.workers
+
     def __init__(self, client: Client) -> None:
         super().__init__(client)
         self._deliverers = [Deliverer(client, alias) for alias in conf.qless.outbox.database]
@@ -34,13 +38,3 @@ class OutboxRunner(MaintenanceThread):
             deliverer.run()
             deliverer.tidy()
         return PASS_SECONDS
-
-
-def start_in_worker(client: Client) -> OutboxRunner | None:
-    """Start the thread in a worker process if the site has an outbox that workers deliver. Return what to stop."""
-    settings = conf.qless.outbox
-    if not settings.is_used or not settings.workers:
-        return None
-    runner = OutboxRunner(client)
-    runner.start()
-    return runner

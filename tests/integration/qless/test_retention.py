@@ -20,7 +20,7 @@ from resty_django.qless.archive import writer
 from resty_django.qless.archive.marks import command
 from resty_django.qless.clients.default import default_client
 from resty_django.qless.models import ArchivedJob
-from resty_django.qless.retention import RetentionPass, start_in_worker, status
+from resty_django.qless.retention import RetentionPass, RetentionThread, status
 from resty_django.redis.errors import StoreFull
 from tests import processes
 from tests.integration.qless.archive.conftest import Clock
@@ -317,8 +317,8 @@ def test_the_thread_of_a_worker_continues_after_an_outage(
     monkeypatch.setattr(retention, "MIN_INTERVAL", 0.05)
     command(site, "SET", "f:other", "no list")
     command(site, "SADD", "failures", "other")
-    thread = start_in_worker(site)
-    assert thread is not None
+    thread = RetentionThread(site)
+    thread.start()
     try:
         wait_for(lambda: "Old jobs could not be deleted" in caplog.text)
         command(site, "DEL", "f:other")
@@ -344,7 +344,9 @@ def test_jobs_are_deleted_although_the_memory_is_full(site: Client, limit: Any, 
 
 def test_a_worker_without_limits_has_no_thread(site: Client, limit: Any) -> None:
     limit(FAILED=None, FAILED_COUNT=None)
-    assert start_in_worker(site) is None
+    assert not RetentionThread.is_wanted()
+    limit(FAILED_COUNT=5)
+    assert RetentionThread.is_wanted()
 
 
 # --- what operators see ---
@@ -360,7 +362,7 @@ def test_the_check_warns_of_jobs_that_nobody_deletes(site: Client, clock: Clock,
         fail(site, f"j{number}")
     assert warnings() == [
         "2 more failed jobs are stored than FAILED_COUNT of RETENTION allows. Workers delete them: start manage.py "
-        "runqless, or see the log resty_django.qless.archive."
+        "runqless, or see the log resty_django.qless.retention."
     ]
     apply()
     assert warnings() == []

@@ -14,7 +14,7 @@ import pytest
 from django.db import DataError, OperationalError, connection
 
 from resty_django.database.times import from_db
-from resty_django.qless import Client
+from resty_django.qless import Client, passes
 from resty_django.qless.archive import marks, runner, writer
 from resty_django.qless.archive.marks import status
 from resty_django.qless.archive.writer import ArchiveWriter, prune, store
@@ -327,8 +327,9 @@ def test_the_thread_of_a_worker_retries_while_the_database_is_down(
         return insert(batch)
 
     monkeypatch.setattr(writer, "upsert", failing)
-    monkeypatch.setattr(runner, "MIN_PASS_SECONDS", 0.05)
-    monkeypatch.setattr(runner, "MAX_PASS_SECONDS", 0.1)
+    for module in (runner, passes):
+        monkeypatch.setattr(module, "MIN_PASS_SECONDS", 0.05)
+        monkeypatch.setattr(module, "MAX_PASS_SECONDS", 0.1)
     complete(site, "c1")
     archiver = runner.Archiver(site)
     archiver.start()
@@ -350,4 +351,4 @@ def test_the_thread_of_a_worker_retries_while_the_database_is_down(
 def test_a_worker_writes_only_if_the_settings_say_so(site: Client, settings: Any) -> None:
     for archive in ({"RETENTION": None}, {"WORKERS": False}):
         configure(settings, **archive)
-        assert runner.start_in_worker(site) is None
+        assert not runner.Archiver.is_wanted()
