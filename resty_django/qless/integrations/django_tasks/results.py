@@ -73,13 +73,15 @@ def result_from_job(task: Task[P, R], job: Job) -> TaskResult[P, R]:
     """Return the `TaskResult` of a task as its job describes it, without the return value."""
     record, status = TaskRecord.from_data(job.data), _status(job)
     errors = record.task_errors()
+    runs = _runs(task, job, record)
     finished = record.finished if status in (TaskResultStatus.FAILED, TaskResultStatus.SUCCESSFUL) else None
+    if finished is not None and runs and finished < runs[-1]["when"]:  # of a run before an operator's retry
+        finished = None
     if status == TaskResultStatus.FAILED and finished is None:  # its process was killed, or its workers died
         finished = job.failure.get("when")
         timed_out = str(job.failure.get("group", "")).endswith("-JobTimeout")
         path = "resty_django.qless.outcomes.JobTimeout" if timed_out else "resty_django.qless.errors.LostLock"
         errors.append(TaskError(exception_class_path=path, traceback=str(job.failure.get("message", ""))))
-    runs = _runs(task, job, record)
     started, attempted = record.started, record.attempted
     if runs:  # the record in the job does not contain the current run before its first heartbeat
         started = _start_time(runs[0], record) if started is None else started
@@ -127,19 +129,30 @@ def _runs(task: Task[..., Any], job: Job, record: TaskRecord) -> list[Mapping[st
     """Return the entries of the history for the runs of this record."""
     is_limited = options_of(task).rate is not None
     runs: list[Mapping[str, Any]] = []
-    ended, before = False, None
-    for entry in job.raw_queue_history:
+    history, enqueued = job.raw_queue_history, int(record.enqueued or 0)  # the history has whole seconds
+    earlier_failures = sum(map(_is_error, history)) - len(record.errors)
+    is_put = is_earlier = False
+    before = None
+    for entry in history:
         match entry["what"]:
             case "popped":
                 runs.append(entry)
-            case "done" | "failed":  # the end of an earlier job with the ID of a unique task, or of this one
-                ended = entry["when"] <= (record.enqueued or 0)
-            case "put" if ended:
-                runs, ended = [], False
+            case "done" | "failed" if not is_put or entry["when"] <= enqueued:
+                # perhaps an earlier job with the ID of a unique task
+                earlier_failures -= _is_error(entry)
+                is_earlier = not _is_error(entry) or earlier_failures >= 0
+            case "put" if is_earlier:
+                runs, is_earlier = [], False
             case "put" if is_limited and before == "popped":  # refused by the rate limit
                 runs.pop()
         before = entry["what"]
+        is_put = is_put or (before == "put" and entry["when"] >= enqueued)
     return runs
+
+
+def _is_error(entry: Mapping[str, Any]) -> bool:
+    """Return whether an entry of the history is a failure that its run has recorded, not the loss of its worker."""
+    return entry["what"] == "failed" and "worker" in entry
 
 
 def _start_time(run: Mapping[str, Any], record: TaskRecord) -> float:

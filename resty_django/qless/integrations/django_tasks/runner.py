@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -169,7 +168,7 @@ class _Run:
         record.finished = None
         if record.expires is not None and self.job.client.clock() > record.expires:
             raise expired(self.job, self.job.data)
-        record.attempted = time.time()
+        record.attempted = self.job.client.clock()
         if record.started is None:
             record.started = record.attempted
         self.save()
@@ -182,7 +181,7 @@ class _Run:
 
     def end(self, status: TaskResultStatus, value: object) -> None:
         """Record the end in the job and in the `TaskResult`."""
-        self.record.finished = time.time()
+        self.record.finished = self.job.client.clock()
         self.save()
         # the class is frozen, and Django's own backends do the same
         object.__setattr__(self.result, "finished_at", to_datetime(self.record.finished))

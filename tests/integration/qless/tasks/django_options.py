@@ -103,6 +103,11 @@ def invoice(order: int, copies: int = 1) -> str:
     return f"{copies} x {order}"
 
 
+@task_with(unique=True, retries=0)
+def once() -> str:
+    return fail_once()
+
+
 @task_with(unique=["order"])
 def by_order(order: int, copies: int = 1) -> int:
     return order

@@ -14,11 +14,12 @@ from typing import Any
 
 import django
 import pytest
+from django.db import transaction
 from django.utils import timezone
 
 from resty_django.qless import TaskExpired, client
 from resty_django.qless.clients.serialization import encode
-from resty_django.qless.errors import InvalidArgument
+from resty_django.qless.errors import InvalidArgument, LostLock
 from resty_django.qless.middleware.job import WorkerJob
 from resty_django.qless.outcomes import JobTimeout, ProcessDied
 from resty_django.qless.testing import TestWorker
@@ -268,16 +269,33 @@ def test_a_task_that_chooses_its_end_has_no_error(examples: Any, worker: TestWor
     assert (refreshed(result).errors, result.return_value, ends) == ([], "sent", ["SUCCESSFUL"])
 
 
-def test_an_operator_may_retry_a_failed_task(examples: Any, worker: TestWorker) -> None:
+@pytest.mark.parametrize("seconds", [0, 5])
+@pytest.mark.parametrize("name", ["final", "once"])
+def test_an_operator_may_retry_a_failed_task(examples: Any, worker: TestWorker, name: str, seconds: float) -> None:
     examples.FAILURES.extend(["x", "x"])
-    result = examples.final.enqueue()
+    result = getattr(examples, name).enqueue()
     for attempts in (1, 2):
-        worker.advance(5)
+        worker.advance(seconds)
         assert outcomes(worker) == ["failed"]
-        assert (refreshed(result).attempts, len(result.errors)) == (attempts, attempts)
         job_of(client, result.id).requeue("q")
+        assert (refreshed(result).attempts, len(result.errors)) == (attempts, attempts)
     assert outcomes(worker) == ["completed"]
     assert (refreshed(result).status, result.attempts) == (Status.SUCCESSFUL, 3)
+
+
+def test_a_retried_task_whose_worker_dies_has_its_own_end(examples: Any, worker: TestWorker) -> None:
+    examples.FAILURES.append("x")
+    result = examples.final.enqueue()
+    assert outcomes(worker) == ["failed"]
+    earlier = refreshed(result).finished_at
+    worker.advance(5)
+    job_of(client, result.id).requeue("q")
+    for _ in range(3):  # later pops find that the lock has expired, and then that no retry is left
+        client.queues["q"].pop()
+        worker.advance(3600)
+    assert (refreshed(result).status, result.attempts) == (Status.FAILED, 2)
+    assert result.finished_at > earlier + timedelta(seconds=3600)
+    assert [error.exception_class for error in result.errors] == [OSError, LostLock]
 
 
 def test_a_worker_decides_on_retries_after_the_process_of_a_job_has_died(examples: Any, worker: TestWorker) -> None:
@@ -353,6 +371,22 @@ def test_a_unique_task_that_has_ended_is_enqueued_again(
     assert (refreshed(second).status, second.attempts, second.started_at, second.errors) == (Status.READY, 0, None, [])
     worker.drain()
     assert (refreshed(second).status, second.attempts) == (Status.SUCCESSFUL, 1)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_unique_task_that_ends_before_the_commit_of_the_next_is_not_mistaken_for_it(
+    examples: Any, worker: TestWorker, settings: Any
+) -> None:
+    backends(settings, default={"BACKEND": BACKEND, "OPTIONS": {"ON_COMMIT": True}})
+    first = examples.invoice.enqueue(7)
+    worker.advance(5)
+    with transaction.atomic():
+        second = examples.invoice.enqueue(7)
+        worker.advance(5)
+        assert outcomes(worker) == ["completed"]
+        worker.advance(5)
+    assert second.id == first.id
+    assert (refreshed(second).status, second.attempts, second.started_at) == (Status.READY, 0, None)
 
 
 def test_a_unique_task_may_compare_some_arguments(examples: Any, worker: TestWorker) -> None:
