@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from typing import ClassVar, Self
 
 from django.db import models
@@ -167,8 +168,8 @@ class OutboxEntry(models.Model):
     """The commands of one call that enqueues jobs, written in the caller's transaction: see `qless.outbox`.
 
     - `key`: names the entry to the core, which carries out each of its commands once.
-    - `jid`: the token of the first job. `ids`: all jobs and groups, `depends`: what they wait for outside of the entry;
-      each followed by a line break.
+    - `jid`: the token of the first job. `ids`: all jobs and groups, if there are several; `depends`: what they wait for
+      outside of the entry; each between line breaks.
     - `transaction`: the key of the first entry of the transaction. None: written outside of one.
     - `commands`: a JSON list.
     - `waiting_since`: when it was enqueued; after a redelivery, when it had been delivered.
@@ -189,7 +190,7 @@ class OutboxEntry(models.Model):
     klass = ExactCharField(_("class"), max_length=255)
     queue = ExactCharField(_("queue"), max_length=255)
     jobs = models.PositiveIntegerField(_("jobs"))
-    ids = models.TextField()
+    ids = models.TextField(blank=True)
     depends = models.TextField(blank=True)
     transaction = models.CharField(max_length=32, null=True, db_index=True)  # noqa: DJ001 (None: not in the index)
     commands = models.TextField()
@@ -216,11 +217,8 @@ def token(name: str) -> str:
     """Return the form of a name for URLs and logs: the name itself if possible."""
     if name.isprintable() and name not in ("", ".", "..") and not name.startswith("~"):
         return name
-    try:
-        encoded = name.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # other surrogates, which no client can send
-        encoded = name.encode("utf-8", "surrogatepass")
-    return "~" + base64.urlsafe_b64encode(encoded).decode()
+    sent = re.sub("[\ud800-\udc7f\udd00-\udfff]", "\ufffd", name)  # what clients send in place of other surrogates
+    return "~" + base64.urlsafe_b64encode(sent.encode("utf-8", "surrogateescape")).decode()
 
 
 def name_of(token: str) -> str:

@@ -24,7 +24,6 @@ from resty_django.text import one_line, printable
 
 from ..clients.default import default_client
 from ..clients.job import Job
-from ..errors import QlessError
 from ..models import OutboxEntry, name_of
 from ..outbox import lookup
 from ..outbox.delivery import Deliverer
@@ -96,12 +95,9 @@ def _discard(entry: OutboxEntry, data: dict[str, Any]) -> OperationResult:
     client = default_client()
     if not lookup.discard(client, [entry]):
         raise Refused(_("It was delivered or discarded in the meantime."))
-    try:
-        lookup.forget(client, [entry])
-    except QlessError as error:
-        text = _("Discarded. Redis has its jobs already, and did not cancel them: %(error)s")
-        return OperationResult(text % {"error": described(error)})
-    return OperationResult(_("Discarded."))
+    if lookup.forget(client, [entry]):
+        return OperationResult(_("Discarded."))
+    return OperationResult(_("Discarded. Redis does not answer: if it has the jobs already, they run."))
 
 
 class OutboxEntryAdmin(JobsAdmin[Any]):
@@ -130,7 +126,8 @@ class OutboxEntryAdmin(JobsAdmin[Any]):
             "cancel_job",
             _discard,
             gettext_lazy(
-                "The jobs are not enqueued. If Redis has them already, they are canceled. This cannot be undone."
+                "The jobs are not enqueued. If Redis has them already, they are canceled, also if another call of a "
+                "unique task has enqueued them. This cannot be undone."
             ),
             done=gettext_lazy("Discarded"),
             applies=lambda entry: entry.state in OPEN,

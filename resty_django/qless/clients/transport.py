@@ -40,6 +40,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
+MAX_REQUESTS_PER_BATCH: Final = 500
+"""Maximum number of commands in a round trip."""
+
 Request: TypeAlias = tuple[Any, ...]
 """A command and its arguments: strings, bytes and numbers."""
 

@@ -70,10 +70,10 @@ if command == 'group.open' then
   elseif call('EXISTS', key, JOB .. group) > 0 then
     error('Group.Open(): Group ' .. group .. ' already exists')
   end
-  mark_once()
   call('HSET', key, unpack(fields))
   call('ZADD', prefix .. 'groups', now, group)
   call('ZADD', prefix .. 'open-groups', now, group)
+  mark_once()
   return group
 end
 
@@ -85,7 +85,6 @@ if command == 'group.close' then
   if not state then
     error('Group.Close(): Group ' .. group .. ' does not exist')
   end
-  mark_once()
   if state == 'open' then
     call('ZREM', prefix .. 'open-groups', group)
     call('HSET', key, 'state', 'running')
@@ -95,6 +94,7 @@ if command == 'group.close' then
     outcomes().check_group(group)
     lazy_helpers().remove_from_groups()
   end
+  mark_once()
   return call('HGET', key, 'state')
 end
 

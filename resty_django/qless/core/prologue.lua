@@ -40,6 +40,7 @@ if command == 'once' then
   if not number or not tonumber(ARGV[5]) or not allowed[ARGV[6]] then
     error('Once(): needs a key, a number, seconds, and one of its commands')
   elseif number > 0 and number <= done then
+    call('EXPIRE', prefix .. 'once:' .. ARGV[3], ARGV[5])
     return
   elseif number > done + 1 then
     error('Once(): command ' .. number .. ' of ' .. ARGV[3] .. ' follows ' .. done)
@@ -49,7 +50,8 @@ if command == 'once' then
   ARGV = {command, now, unpack(ARGV, 7)}
 end
 
--- Write the marker of `once`: after all checks, right before the first change, so that one script does both or neither.
+-- Write the marker of `once`: the last change of a command. An error before it, which undoes nothing, leaves no marker, so
+-- that the command is carried out again.
 local function mark_once()
   if once then
     call('SET', unpack(once))

@@ -148,13 +148,13 @@ if command == 'put' or command == 'requeue' or command == 'put.many' then
     if staged and call('EXISTS', prefix .. 'p:s:' .. jid) == 0 then
       error('Put(): No jobs are staged for ' .. jid)
     end
-    mark_once()
     put(jid, klass, ARGV[7], delay, spec.priority, spec.tags, spec.retries, depends, spec.txid, spec.unique, staged,
       spec.outcome)
     if lazy_helpers_made then
       lazy_helpers().remove_from_groups()
     end
     call('ZADD', prefix .. 'queues', 'NX', now, queue)
+    mark_once()
     return jid
   end
 

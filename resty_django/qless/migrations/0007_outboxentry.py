@@ -20,7 +20,7 @@ class Migration(migrations.Migration):
                 ("klass", resty_django.database.fields.ExactCharField(max_length=255, verbose_name="class")),
                 ("queue", resty_django.database.fields.ExactCharField(max_length=255, verbose_name="queue")),
                 ("jobs", models.PositiveIntegerField(verbose_name="jobs")),
-                ("ids", models.TextField()),
+                ("ids", models.TextField(blank=True)),
                 ("depends", models.TextField(blank=True)),
                 ("transaction", models.CharField(db_index=True, max_length=32, null=True)),
                 ("commands", models.TextField()),

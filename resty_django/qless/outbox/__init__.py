@@ -7,7 +7,7 @@ So a committed order has its job, also if Redis is down, and one that is rolled 
 | it is written | the caller of `delay`, in its transaction | `entries` |
 | its commands are sent | the same process after the commit, if Redis answers | `outbox` |
 | it is claimed, its commands are sent | else a worker or `manage.py qless_outbox`, 10 seconds later | `delivery` |
-| it is marked as delivered | who sent it; its own process does so for many rows together | `delivery` |
+| it is marked as delivered | the sender; the owner marks many rows at once | `delivery` |
 | it is deleted, after KEEP | a worker or `manage.py qless_outbox` | `delivery` |
 
 Any process may send a row again at any time, as the core carries out each command of a row once (`once`). So no step

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from django.db import connections, transaction
+from django.db import Error, connections, transaction
 from django.db.models import F, Q, QuerySet
 
 from resty_django.conf import conf
@@ -18,22 +18,23 @@ from resty_django.redis.errors import StoreDown, StoreError
 from resty_django.text import logger
 
 from ..clients.client import Client
-from ..clients.transport import Request, is_refusal
+from ..clients.transport import MAX_REQUESTS_PER_BATCH, Request, is_refusal
+from ..errors import QlessError
 from ..models import OutboxEntry
-from .entries import DELIVERED, DISCARDED, REFUSED, WAITING, entries_with, names_in, requests_of
+from .entries import DELIVERED, DISCARDED, REFUSED, WAITING, entries_with, ids_of, names_in, requests_of
 
 log = logger("resty_django.qless.outbox")
 
 MAX_ENTRIES: Final = 100
 """Maximum number of entries that a process claims at once."""
-MAX_REQUESTS: Final = 500
-"""Maximum number of commands in a round trip."""
 LEASE_SECONDS: Final = 60.0
 """Time after which other processes may deliver a claimed entry."""
 MAX_BACKOFF_SECONDS: Final = 60.0
-ELSEWHERE: Final = 0
+FAULTS: Final = (StoreError, QlessError, Error, ValueError, TypeError, LookupError, AttributeError)
+"""Errors of a delivery, also of rows that somebody has edited. Interruptions of a job that enqueues go on."""
+OTHER_DATABASE: Final = 0
 """Stands for the primary key of an entry of another database."""
-MAX_DELETED: Final = 1000
+MAX_ROWS_PER_STATEMENT: Final = 1000
 """Maximum number of rows that a statement changes or deletes."""
 
 
@@ -102,7 +103,8 @@ class Deliverer:
         """
         now = self.client.clock()
         latest = now if until is None else until
-        waiting = self.entries.filter(state=WAITING)
+        oldest = to_db(now - conf.qless.outbox.keep)  # `tidy` refuses older ones: the core may have lost their markers
+        waiting = self.entries.filter(state=WAITING, waiting_since__gte=oldest)
         if after is None:
             # times further in the future are from before the clock was set back
             is_due = Q(due_at__lte=to_db(latest)) | Q(due_at__gt=to_db(now + 2 * LEASE_SECONDS))
@@ -123,7 +125,7 @@ class Deliverer:
     def send(
         self, entries: Sequence[OutboxEntry], *, in_order: bool = True, delivered: Collection[int] = ()
     ) -> list[Delivery]:
-        """Send entries to the core, in order, and return the results: not of those that others have to precede.
+        """Send entries to the core, in order, and return the results, without entries that must wait for others.
 
         `in_order`: whether an entry waits for earlier ones of its transaction. `delivered`: the primary keys of entries
         that were delivered, but are not marked.
@@ -133,8 +135,7 @@ class Deliverer:
         batch: dict[int, OutboxEntry] = {}
         for entry in entries:
             needs = needed.get(entry.pk, set())
-            size = sum(other.jobs for other in batch.values())
-            if batch and (needs & batch.keys() or size + entry.jobs > MAX_REQUESTS):
+            if needs & batch.keys():
                 deliveries |= self._send([*batch.values()])
                 batch = {}
             ended = {*delivered} | {pk for pk, delivery in deliveries.items() if delivery.error is None}
@@ -154,12 +155,10 @@ class Deliverer:
                 requests += requests_of(entry, now, keep)
                 ends.append(len(requests))
             replies = []
-            for first in range(0, len(requests), MAX_REQUESTS):
-                replies += self.client.call_many(requests[first : first + MAX_REQUESTS])
-        except Exception as fault:
-            if len(entries) > 1 and not isinstance(
-                fault, StoreError
-            ):  # one of them cannot be sent: not the others' fault
+            for first in range(0, len(requests), MAX_REQUESTS_PER_BATCH):
+                replies += self.client.call_many(requests[first : first + MAX_REQUESTS_PER_BATCH])
+        except FAULTS as fault:
+            if len(entries) > 1 and not isinstance(fault, StoreError):  # one of them cannot be sent
                 return {pk: delivery for entry in entries for pk, delivery in self._send([entry]).items()}
             return {entry.pk: Delivery(entry, fault) for entry in entries}
         deliveries, first = {}, 0
@@ -186,12 +185,16 @@ class Deliverer:
             if state == REFUSED:
                 log.error("The outbox entry of job %s was refused: %s", entry, described(error))
 
-    def mark(self, ids: Sequence[int]) -> None:
-        """Mark entries as delivered, unless they are discarded."""
+    def mark(self, ids: Sequence[int], *, late: bool = False) -> None:
+        """Mark entries as delivered, unless they are discarded.
+
+        `late`: not those that were marked before, and wait for their redelivery.
+        """
         if ids:
             now = self.client.clock()
             end = to_db(now + conf.qless.outbox.keep)
             waiting = self.entries.filter(pk__in=ids, state__in=(WAITING, REFUSED))
+            waiting = waiting.filter(delivered_at=None) if late else waiting
             waiting.update(state=DELIVERED, delivered_at=to_db(now), due_at=end, claim="", error="")
 
     def _release(self, entries: Sequence[OutboxEntry], seconds: float) -> None:
@@ -222,32 +225,33 @@ class Deliverer:
     def needed(self, entries: Sequence[OutboxEntry]) -> dict[int, set[int]]:
         """Return by entry those that have to be delivered before it, if there are any.
 
-        They contain jobs or groups for which it waits: the core takes an unknown ID for one that is done. `ELSEWHERE`
-        stands for entries of other databases.
+        They contain jobs or groups for which it waits: the core takes an unknown ID for one that is done.
+        `OTHER_DATABASE` stands for entries of other databases.
         """
         depends = {entry.pk: {*names_in(entry.depends)} for entry in entries if entry.depends}
         needed: dict[int, set[int]] = {pk: set() for pk in depends}
         for alias in conf.qless.outbox.database if depends else ():
-            for found in entries_with(OutboxEntry.objects.using(alias), set().union(*depends.values())):
-                ids = {*names_in(found.ids)}
+            candidates = OutboxEntry.objects.using(alias).defer("commands")
+            for other in entries_with(candidates, set().union(*depends.values())):
+                ids = {*ids_of(other)}
                 for pk, names in depends.items():
                     if names & ids:
-                        needed[pk].add(found.pk if alias == self.alias else ELSEWHERE)
+                        needed[pk].add(other.pk if alias == self.alias else OTHER_DATABASE)
         return needed
 
     # --- maintenance ---
 
     def tidy(self) -> int:
-        """Refuse what has waited for too long, and delete what was kept long enough. Return the number of deletions."""
+        """Refuse entries that have waited for KEEP, and delete expired ones. Return the number of deletions."""
         now, keep = self.client.clock(), conf.qless.outbox.keep
         late = self.entries.filter(state=WAITING, waiting_since__lt=to_db(now - keep))
-        while ids := list(late.values_list("pk", flat=True)[:MAX_DELETED]):
+        while ids := list(late.values_list("pk", flat=True)[:MAX_ROWS_PER_STATEMENT]):
             error = f"Not delivered within {keep:,.0f} s (KEEP). Deliver it now, or discard it."
             self.entries.filter(pk__in=ids, state=WAITING).update(state=REFUSED, error=error, claim="")
             log.error("%d outbox entries of %r were not delivered in time.", len(ids), self.alias)
         deleted = 0
         ended = self.entries.filter(state__in=(DELIVERED, DISCARDED), due_at__lt=to_db(now))
-        while ids := list(ended.values_list("pk", flat=True)[:MAX_DELETED]):
+        while ids := list(ended.values_list("pk", flat=True)[:MAX_ROWS_PER_STATEMENT]):
             deleted += ended.filter(pk__in=ids).delete()[0]
         return deleted
 
@@ -259,7 +263,7 @@ class Deliverer:
         changed = 0
         delivered = self.entries.filter(state=DELIVERED, delivered_at__gte=to_db(since))
         due_at = to_db(self.client.clock())
-        while ids := list(delivered.values_list("pk", flat=True)[:MAX_DELETED]):
+        while ids := list(delivered.values_list("pk", flat=True)[:MAX_ROWS_PER_STATEMENT]):
             rows = self.entries.filter(pk__in=ids, state=DELIVERED)
             changed += rows.update(state=WAITING, waiting_since=F("delivered_at"), due_at=due_at, attempts=0)
         return changed

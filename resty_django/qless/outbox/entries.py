@@ -17,8 +17,8 @@ from ..clients.transport import Request
 from ..errors import InvalidArgument
 from ..models import OutboxEntry, name_of, token
 
-YOUNG_SECONDS: Final = 10.0
-"""Time for which an entry is left to the process that has written it."""
+OWNER_GRACE_SECONDS: Final = 10.0
+"""Time for which an entry is left to its owner, the process that has written it."""
 MARKER_MARGIN_SECONDS: Final = 86_400
 """Time for which the core's marker of an entry outlives the last automatic delivery."""
 DELAY: Final = 6
@@ -58,18 +58,23 @@ class Call:
             klass=token(self.klass)[:255],
             queue=token(self.queue)[:255],
             jobs=len(self.jids),
-            ids=_lines(ids),
+            ids=_lines(ids) if len(ids) > 1 else "",
             depends=_lines({*self.depends} - {*ids}),
             transaction=key if transaction == "" else transaction,
             commands=json.dumps([[_plain(argument) for argument in command] for command in self.commands]),
             waiting_since=moment,
-            due_at=to_db(now + YOUNG_SECONDS),
+            due_at=to_db(now + OWNER_GRACE_SECONDS),
         )
 
 
 def _lines(names: Any) -> str:
     """Return names as a text in which `"\\n<token>\\n"` finds one."""
     return "".join(f"\n{token(name)}\n" for name in names)
+
+
+def ids_of(entry: OutboxEntry) -> list[str]:
+    """Return the jobs of an entry, and then its groups."""
+    return names_in(entry.ids) or [name_of(entry.jid)]
 
 
 def names_in(lines: str) -> list[str]:
@@ -103,9 +108,9 @@ def requests_of(entry: OutboxEntry, now: float, keep: float) -> list[Request]:
 def entries_with(entries: QuerySet[OutboxEntry], names: Collection[str]) -> list[OutboxEntry]:
     """Return the entries that wait or were refused, and contain one of these jobs and groups, oldest first."""
     wanted = {token(name) for name in names}
-    found = entries.filter(state__in=(WAITING, REFUSED))
-    graphs = found.exclude(jobs=1)  # few
+    undelivered = entries.filter(state__in=(WAITING, REFUSED))
+    graphs = undelivered.exclude(ids="")  # few
     if len(wanted) == 1:
         graphs = graphs.filter(ids__contains=f"\n{next(iter(wanted))}\n")
-    contained = [entry for entry in graphs if not wanted.isdisjoint(entry.ids.split("\n"))]
-    return sorted([*found.filter(jobs=1, jid__in=wanted), *contained], key=attrgetter("pk"))
+    containing = [entry for entry in graphs if not wanted.isdisjoint(entry.ids.split("\n"))]
+    return sorted([*undelivered.filter(ids="", jid__in=wanted), *containing], key=attrgetter("pk"))

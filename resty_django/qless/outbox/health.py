@@ -28,9 +28,7 @@ def probe() -> Iterator[Finding]:
         return
     texts = [f"{outbox.waiting:,} entries wait, the oldest for {outbox.age:,.0f} s."]
     if outbox.is_late:
-        texts.append(
-            "Redis does not answer, or nobody delivers them. Start manage.py runqless, or run manage.py qless_outbox."
-        )
+        texts.append("Redis does not answer, or no worker delivers them. Start manage.py runqless or qless_outbox.")
     if outbox.refused:
         texts.append(f"{outbox.refused:,} were refused. Deliver or discard them in the admin.")
     if outbox.error:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,8 +27,8 @@ from ..clients.default import default_client
 from ..clients.transport import is_refusal
 from ..errors import InvalidArgument
 from ..models import OutboxEntry
-from .delivery import Deliverer
-from .entries import YOUNG_SECONDS, Call
+from .delivery import FAULTS, Deliverer
+from .entries import OWNER_GRACE_SECONDS, Call
 
 log = logger("resty_django.qless.outbox")
 
@@ -64,9 +65,19 @@ class _AfterCommit:
     entry: OutboxEntry
     transaction: _Transaction
 
+    is_discarded: bool = False
+
     def run(self) -> None:  # not `__call__`: Django logs the name of what has failed
-        if not self.transaction.is_interrupted:
+        if not self.transaction.is_interrupted and not self.is_discarded:
             self.transaction.is_interrupted = not self.outbox.deliver(self.entry)
+
+
+def after_commits(alias: str) -> Iterator[_AfterCommit]:
+    """Return the deliveries that wait for the commit of the open transaction, the last one first."""
+    for hook in reversed(connections[alias].run_on_commit):
+        after_commit = getattr(hook[1], "__self__", None)
+        if isinstance(after_commit, _AfterCommit):
+            yield after_commit
 
 
 @dataclass
@@ -75,8 +86,8 @@ class Outbox:
 
     client: Client
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _delivered: dict[str, list[int]] = field(default_factory=dict)
-    """Entries by database that are not marked yet."""
+    _delivered: dict[str, dict[int, float]] = field(default_factory=dict)
+    """Entries by database that were delivered, but not marked by this process, and when, in monotonic seconds."""
 
     @cached_property
     def _breaker(self) -> _Breaker:
@@ -97,8 +108,7 @@ class Outbox:
         connection = connections[alias]
         in_transaction = None
         if connection.in_atomic_block:
-            hooks = (getattr(hook[1], "__self__", None) for hook in reversed(connection.run_on_commit))
-            last = next((hook for hook in hooks if isinstance(hook, _AfterCommit)), None)
+            last = next(after_commits(alias), None)
             in_transaction = _Transaction() if last is None else last.transaction
         entry = call.entry(self.client.clock(), None if in_transaction is None else in_transaction.key)
         if in_transaction is not None and not in_transaction.key:
@@ -106,9 +116,11 @@ class Outbox:
         if self._breaker.down:
             entry.due_at = entry.waiting_since  # workers need not wait for this process
         entry.save(using=alias, force_insert=True)
-        if in_transaction is not None or connection.get_autocommit():  # else only workers learn of the commit
-            after_commit = _AfterCommit(self, entry, in_transaction or _Transaction())
+        after_commit = _AfterCommit(self, entry, in_transaction or _Transaction())
+        if in_transaction is not None:
             transaction.on_commit(after_commit.run, using=alias, robust=True)
+        elif connection.get_autocommit():  # else only workers learn of the commit
+            after_commit.run()
 
     def deliver(self, entry: OutboxEntry) -> bool:
         """Deliver an entry that this process has written. Return False if that is left to workers."""
@@ -117,14 +129,16 @@ class Outbox:
             return False
         try:
             return self._deliver(entry)
-        except Exception as error:  # the caller's data are committed, and a worker tries again
+        except FAULTS as error:  # the caller's data are committed, and a worker tries again
             log.exception("The outbox entry of job %s is left to workers: %s", entry, described(error))
             return False
 
     def _deliver(self, entry: OutboxEntry) -> bool:
-        alias = entry._state.db or "default"
+        alias = str(entry._state.db)
         deliverer = Deliverer(self.client, alias)
-        delivered = {*self._delivered.get(alias, ())}
+        # workers mark older ones; they may wait for their redelivery, after the server has lost them
+        since = time.monotonic() - OWNER_GRACE_SECONDS
+        delivered = {pk for pk, at in [*self._delivered.get(alias, {}).items()] if at > since}
         needed = deliverer.needed([entry]).get(entry.pk, set()) - delivered
         # entries of other processes, too: they may be delivered, but not marked, and sending them again does no harm
         before = list(deliverer.entries.filter(pk__in=needed).order_by("pk")) if needed else []
@@ -133,7 +147,7 @@ class Outbox:
             if isinstance(delivery.error, StoreDown):
                 self._breaker.record_failure(delivery.error)
                 if delivery.error.timed_out:
-                    self._breaker.retry_at += YOUNG_SECONDS  # a request that tries again would wait as long
+                    self._breaker.retry_at += OWNER_GRACE_SECONDS  # a request that tries again would wait as long
                 deliverer.settle(deliveries)  # workers need not wait for this process
                 return False
         self._breaker.reset()
@@ -143,13 +157,13 @@ class Outbox:
 
     def _mark_later(self, deliverer: Deliverer, ids: Collection[int]) -> None:
         with self._lock:
-            delivered = self._delivered.setdefault(deliverer.alias, [])
-            delivered += ids
+            delivered = self._delivered.setdefault(deliverer.alias, {})
+            delivered |= dict.fromkeys(ids, time.monotonic())
             if len(delivered) < MARKS_PER_UPDATE:
                 return
-            self._delivered[deliverer.alias] = []
+            self._delivered[deliverer.alias] = {}
         with suppress(Error):  # a worker marks them
-            deliverer.mark(delivered)
+            deliverer.mark([*delivered], late=True)
 
 
 @functools.cache

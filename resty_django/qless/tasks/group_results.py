@@ -112,7 +112,9 @@ class GroupResult(TaskResult):
         if conf.qless.eager:
             return None
         reply = yield from self.client.groups._get(self.id)
-        if reply is None and (yield from is_in_outbox(self.id)):
+        if reply is not None or not conf.qless.outbox.is_used:
+            return reply
+        if (yield from is_in_outbox(self.id)):
             total = len(self._results or ())
             return Group(
                 id=self.id,
@@ -129,7 +131,7 @@ class GroupResult(TaskResult):
                 created_at=self.client.clock(),
                 ended_at=None,
             )
-        return reply
+        return (yield from self.client.groups._get(self.id))  # it may have been delivered in the meantime
 
     def _get_progress(self) -> Steps[GroupProgress]:
         reply = yield from self._reply()

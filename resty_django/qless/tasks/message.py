@@ -37,7 +37,7 @@ from ..clients.default import default_client
 from ..clients.job import Job
 from ..clients.put_options import list_text
 from ..clients.serialization import decode, encode, ordered
-from ..clients.transport import Request, Steps, checked
+from ..clients.transport import MAX_REQUESTS_PER_BATCH, Request, Steps, checked
 from ..errors import InvalidArgument, QlessError, ResultGone, TaskExpired, UnreadableReply
 from . import eager
 from .consequences import Consequences, PlannedJob
@@ -47,8 +47,7 @@ from .results import ResultReply, result_replies, result_reply
 if TYPE_CHECKING:
     from .options import EnqueueOptions
 
-MAX_REQUESTS_PER_BATCH: Final = 500
-"""Commands that one round trip sends."""
+USING_NEEDS: Final = "using= needs the outbox, or a queue in ON_COMMIT. Call apply_async_on_commit()."
 
 
 class ArgumentSource(NamedTuple):
@@ -185,7 +184,7 @@ class TaskDispatcher:
         elif self.on_commit and covers(self.on_commit, planned, groups):
             self.send_on_commit(planned, using, groups=groups)
         elif using is not None:
-            raise InvalidArgument("using= needs the outbox, or a queue in ON_COMMIT. Call apply_async_on_commit().")
+            raise InvalidArgument(USING_NEEDS)
         elif self.eager:
             eager.run_all(planned, groups, self.client)
         elif len(planned) == 1 and not groups:

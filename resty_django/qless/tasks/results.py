@@ -201,7 +201,7 @@ class AsyncResult(TaskResult, Generic[R]):
             except NoSuchJob:
                 if not was_in_outbox:
                     raise
-        else:
+        elif not was_in_outbox:
             yield "cancel", self.id
 
     revoke, arevoke = sync_and_async(_revoke)

@@ -12,9 +12,10 @@ import msgspec
 from django.db import transaction
 
 from ..clients.serialization import encode
+from ..errors import InvalidArgument
 from ..tasks.base import Task
 from ..tasks.consequences import Consequences, PlannedCallback
-from ..tasks.message import PlannedGroup, PlannedJobs, TaskDispatcher, TaskMessage, covers, use_dispatcher
+from ..tasks.message import USING_NEEDS, PlannedGroup, PlannedJobs, TaskDispatcher, TaskMessage, covers, use_dispatcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +226,8 @@ class _RecordingDispatcher(TaskDispatcher):
     def send(self, planned: PlannedJobs, groups: Sequence[PlannedGroup] = (), using: str | None = None) -> None:
         if covers(self.on_commit | self.outbox, planned, groups):
             self.send_on_commit(planned, using, groups=groups)
+        elif using is not None:
+            raise InvalidArgument(USING_NEEDS)
         else:
             _active[-1].add(planned, groups)
 

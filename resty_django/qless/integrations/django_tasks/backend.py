@@ -17,7 +17,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 from asgiref.sync import sync_to_async
 from django.apps import apps
 from django.core.checks import CheckMessage, Error
-from django.db import transaction
+from django.db import connections, transaction
 
 from resty_django.callables import is_generator_function
 from resty_django.conf import conf
@@ -145,7 +145,11 @@ class QlessBackend(BaseTaskBackend):
 
         if self._uses_outbox(task):
             write_to_outbox([job], [])
-            transaction.on_commit(announce, using=conf.qless.outbox.database[0])
+            alias = conf.qless.outbox.database[0]
+            if connections[alias].in_atomic_block:
+                transaction.on_commit(announce, using=alias)
+            else:  # committed, or in a manual transaction, whose commit Django does not report
+                announce()
         elif self.on_commit or (self.on_commit is None and includes(conf.qless.on_commit, task.queue_name)):
             transaction.on_commit(put)
         else:

@@ -32,7 +32,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--once", action="store_true", help="Deliver what waits now, and end: for cron.")
+        parser.add_argument("--once", action="store_true", help="Deliver what is due, and end: for cron.")
         parser.add_argument("--status", action="store_true", help="Only show the state of the outbox.")
         parser.add_argument(
             "--redeliver-since",
@@ -89,11 +89,9 @@ class Command(BaseCommand):
 
 def _since(text: str, now: float) -> float:
     """Return the time in the option, in epoch seconds. Raises `CommandError`."""
-    moment = parse_datetime(text)
-    if moment is not None:
-        return timestamp(moment)
     try:
-        return now - parse_duration(text)
-    except ValueError as error:
+        moment = parse_datetime(text)
+        return max(0.0, now - parse_duration(text) if moment is None else timestamp(moment))
+    except (ValueError, OverflowError) as error:
         example = f"{timezone.localtime():%Y-%m-%d %H:%M}"
         raise CommandError(f'--redeliver-since: {error} Write an age such as "2h", or "{example}".') from None

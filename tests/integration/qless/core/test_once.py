@@ -29,6 +29,21 @@ def test_a_second_time_changes_nothing(core: Core) -> None:
     assert DAY - 60 < core.client.ttl("ql:once:row") <= DAY
 
 
+def test_a_second_time_keeps_the_marker_for_longer(core: Core) -> None:
+    once(core, 1, *put("j"), seconds=100)
+    assert once(core, 1, *put("j")) is None
+    assert core.client.ttl("ql:once:row") > 100
+
+
+def test_a_command_that_fails_in_the_middle_leaves_no_marker(core: Core) -> None:
+    core.client.set("ql:q:q-work", "written by another program")
+    with pytest.raises(CoreError):
+        once(core, 1, *put("j"))
+    core.client.delete("ql:q:q-work")
+    assert once(core, 1, *put("j")) == "j"
+    assert core.popped() == ["j"]
+
+
 @pytest.mark.parametrize("state", ["running", "complete", "failed", "canceled"])
 def test_a_job_that_has_moved_on_stays_as_it_is(core: Core, state: str) -> None:
     once(core, 1, *put("j"))

@@ -14,10 +14,12 @@ from django.db import DatabaseError, connection, transaction
 from resty_django.qless import Client, chain, chord, group
 from resty_django.qless.errors import DependencyError, InvalidArgument, NoSuchJob
 from resty_django.qless.models import OutboxEntry
+from resty_django.qless.outbox import lookup
 from resty_django.qless.outbox.delivery import Deliverer
 from resty_django.qless.outbox.lookup import entries_of
 from resty_django.qless.outbox.outbox import MARKS_PER_UPDATE, deliver_all
 from resty_django.qless.outbox.runner import OutboxRunner
+from resty_django.qless.outcomes import JobTimeout
 from resty_django.qless.tasks.results import AsyncResult
 from resty_django.qless.testing import FakeClock, TestWorker, record
 from resty_django.redis.errors import StoreDown
@@ -239,6 +241,73 @@ def test_a_job_that_was_just_delivered_can_be_revoked(outbox: Client) -> None:
     assert outbox.jobs.get(result.id) is None
 
 
+def test_a_group_of_one_member_is_found_and_revoked(outbox: Client) -> None:
+    with transaction.atomic():
+        members = group(add.s(1)).delay()
+        assert members.state == "PENDING"
+        empty = group([]).delay()
+        assert empty.state == "PENDING"
+        members.revoke()
+        empty.revoke()
+        assert members.state == empty.state == "GONE"
+    assert outbox.queues.counts() == []
+    assert outbox.groups.list().total == 0
+    assert states() == ["discarded", "discarded"]
+
+
+def test_a_revocation_that_is_rolled_back_has_no_effect(outbox: Client) -> None:
+    with transaction.atomic():
+        result = add.delay(1)
+        with transaction.atomic():
+            result.revoke()
+            transaction.set_rollback(True)
+        assert result.state == "PENDING"
+    assert states() == ["waiting"]
+    deliver_all(outbox)
+    assert waiting(outbox) == [result.id]
+    kept = add.delay(2)
+    with transaction.atomic():
+        kept.revoke()
+        transaction.set_rollback(True)
+    assert waiting(outbox) == [result.id, kept.id]
+
+
+def test_a_revocation_that_the_server_refuses_leaves_the_row(outbox: Client) -> None:
+    first = add.delay(1)
+    outbox.queues["q"].put("shop.jobs.Send", {}, depends=[first.id])
+    with pytest.raises(DependencyError):
+        first.revoke()
+    assert states() == ["waiting"]
+
+
+def test_a_group_that_is_delivered_between_two_looks_is_found(outbox: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    transaction.set_autocommit(False)
+    try:
+        members = group(add.s(1), add.s(2)).delay()
+        transaction.commit()
+    finally:
+        transaction.set_autocommit(True)
+
+    def delivered_meanwhile(name: str) -> list[OutboxEntry]:
+        deliver_all(outbox)
+        return entries_of(name)
+
+    monkeypatch.setattr(lookup, "entries_of", delivered_meanwhile)
+    assert members.state == "PENDING"
+    assert outbox.groups.get(members.id).total == 2
+
+
+def test_an_interruption_of_the_caller_goes_on(outbox: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(requests: Any) -> Any:
+        raise JobTimeout(1)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(outbox, "call_many", interrupted)
+        with pytest.raises(JobTimeout):
+            add.delay(1)
+    assert deliver_all(outbox) == {"delivered": 1}
+
+
 def test_parts_of_a_graph_are_revoked_together(outbox: Client) -> None:
     with transaction.atomic():
         result = chain(add.s(1), add.s(2)).delay()
@@ -435,6 +504,30 @@ def test_rows_that_wait_for_too_long_are_left_to_a_decision(outbox: Client, monk
         assert outbox.jobs.get(result.id) is None
 
 
+def test_a_worker_does_not_send_what_is_older_than_keep(outbox: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+    monkeypatch.setattr(outbox, "clock", clock)
+    result = add.delay(1)  # delivered, not marked
+    outbox.queues["q"].pop().complete()
+    clock.advance(9 * 86_400)
+    outbox.source.sync().delete(f"ql:once:{OutboxEntry.objects.get().key}")  # has expired
+    OutboxRunner(outbox).run_pass()
+    assert states() == ["refused"]
+    assert outbox.jobs.get(result.id).state == "complete"
+
+
+def test_a_process_that_marks_late_does_not_undo_a_redelivery(outbox: Client) -> None:
+    first = add.delay(1)
+    deliver_all(outbox)
+    outbox.source.sync().flushdb()
+    deliverer = Deliverer(outbox, "default")
+    deliverer.redeliver(outbox.clock() - 60)
+    for number in range(MARKS_PER_UPDATE):  # marks the first one, too
+        add.delay(number)
+    deliver_all(outbox)
+    assert first.id in outbox.queues["q"].jobs.ready(0, 100)
+
+
 def test_delivered_rows_are_deleted_after_keep(outbox: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = FakeClock()
     monkeypatch.setattr(outbox, "clock", clock)
@@ -482,6 +575,12 @@ def test_the_worker_for_tests_delivers(settings: Any, valkey_url: str) -> None:
             result = chain(add.s(1), add.s(2)).delay()
             assert len(worker.drain()) == 2
         assert result.get() == 4
+
+
+def test_the_recorder_refuses_what_the_site_would_refuse(outbox: Client, settings: Any) -> None:
+    change_settings(settings, OUTBOX=False)
+    with record(), pytest.raises(InvalidArgument, match="using="):
+        add.apply_async((1,), using="default")
 
 
 def test_the_recorder_records_after_the_commit(outbox: Client) -> None:

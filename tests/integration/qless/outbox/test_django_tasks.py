@@ -79,6 +79,18 @@ def test_a_task_is_enqueued_in_the_transaction(site: Client, add: Any, announced
         add.get_result(undone.id)
 
 
+def test_a_manual_transaction_announces_the_task_at_once(site: Client, add: Any, announced: list[str]) -> None:
+    transaction.set_autocommit(False)
+    try:
+        result = add.enqueue(1)
+        transaction.commit()
+    finally:
+        transaction.set_autocommit(True)
+    assert announced == [result.id]
+    assert deliver_all(site) == {"delivered": 1}
+    assert add.get_result(result.id).status == TaskResultStatus.READY
+
+
 async def test_tasks_of_asyncio(site: Client, add: Any, announced: list[str]) -> None:
     result = await add.aenqueue(1)
     assert await sync_to_async(OutboxEntry.objects.count)() == 1

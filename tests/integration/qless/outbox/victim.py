@@ -115,7 +115,7 @@ def shorten(seconds: float) -> None:
 
     outbox.MARKS_PER_UPDATE = 5  # type: ignore[misc]
 
-    delivery.LEASE_SECONDS = delivery.MAX_BACKOFF_SECONDS = entries.YOUNG_SECONDS = seconds  # type: ignore[misc]
+    delivery.LEASE_SECONDS = delivery.MAX_BACKOFF_SECONDS = entries.OWNER_GRACE_SECONDS = seconds  # type: ignore[misc]
     delivery.MAX_ENTRIES = 20  # type: ignore[misc]
     runner.PASS_SECONDS = 0.2  # type: ignore[misc]
     runner.OutboxRunner.max_retry_seconds = 0.5
