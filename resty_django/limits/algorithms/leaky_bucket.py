@@ -90,28 +90,26 @@ def decide(config: LeakyBucketConfig, cost: int, commit: bool, excess: float) ->
     """Return the decision on a request; `excess`: units including it."""
     allowed = excess <= config.burst
     if commit and allowed:
-        return Decision.delayed(
-            delay=excess / config.rate,
-            state=excess / 1000,
-            limit=config.limit,
-            remaining=(config.whole_burst - int(excess)) // 1000,
-            reset_after=(excess + 1000) / config.rate,
-        )
-    # Nothing is recorded: report what a request of cost 1 would find.
-    before = max(excess - 1000 * (cost - 1), 0.0)
-    remaining = 1 + (config.whole_burst - int(before)) // 1000 if before <= config.burst else 0
+        remaining = (config.whole_burst - int(excess)) // 1000
+        reset_after = (excess + 1000) / config.rate
+    else:  # nothing is recorded: report what a request of cost 1 would find
+        before = max(excess - 1000 * (cost - 1), 0.0)
+        remaining = 1 + (config.whole_burst - int(before)) // 1000 if before <= config.burst else 0
+        reset_after = before / config.rate
     if allowed:
-        return Decision.delayed(
+        return Decision(
+            allowed=True,
             delay=excess / config.rate,
             state=excess / 1000,
             limit=config.limit,
             remaining=remaining,
-            reset_after=before / config.rate,
+            reset_after=reset_after,
         )
-    return Decision.refused(
+    return Decision(
+        allowed=False,
         limit=config.limit,
         remaining=remaining,
-        reset_after=before / config.rate,
+        reset_after=reset_after,
         retry_after=math.ceil((excess - config.burst) * 1000 / config.rate) / 1000,
     )
 

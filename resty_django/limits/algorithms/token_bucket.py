@@ -94,16 +94,18 @@ def decide(config: TokenBucketConfig, cost: int, commit: bool, tokens: float, si
     if tokens >= 0:
         left = tokens if commit else before
         reset_after = _until_full(config, left, since_tick)
-        return Decision.passed(state=tokens, limit=limit, remaining=int(left), reset_after=reset_after)
+        return Decision(allowed=True, state=tokens, limit=limit, remaining=int(left), reset_after=reset_after)
     wait = _wait(config, -tokens, since_tick)
     if wait > config.max_wait:
-        return Decision.refused(
+        return Decision(
+            allowed=False,
             limit=limit,
             remaining=max(int(before), 0),
             reset_after=_until_full(config, before, since_tick),
             retry_after=math.ceil(wait - config.max_wait) / 1000,
         )
-    return Decision.delayed(
+    return Decision(
+        allowed=True,
         delay=wait / 1000,
         state=tokens,
         limit=limit,

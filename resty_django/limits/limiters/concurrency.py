@@ -8,7 +8,7 @@ from typing import ClassVar, Final, Unpack
 
 from resty_django.processes.forks import after_fork
 
-from ..algorithms import Algorithm, StateOperation, concurrency
+from ..algorithms import Algorithm, Outcome, StateOperation, concurrency
 from ..algorithms.concurrency import ConcurrencyConfig
 from ..decision import Decision
 from ..errors import CostTooHigh
@@ -77,6 +77,9 @@ class Concurrency(Limiter):
             token = _bits(64).to_bytes(8, "little") if config.lease else b""
         # since the last call, a latency may have changed the delay
         return ConcurrencyConfig(config.max, config.burst, self.unit_delay, config.lease, token)
+
+    def decide_hit(self, data: bytes | None) -> Outcome[Decision]:
+        return self.step(True, 1, data)  # each hit has its own token, so its own configuration
 
     def incoming(self, key: object, commit: bool = False, cost: int = 1) -> Decision:
         """Decide as in `Limiter`; the decision has the `token` of the slot."""
