@@ -49,7 +49,8 @@ if command == 'oldest' then
     local actual, at, queue = failure_of(jid)
     if complete then
       local valid, put = pcall(cjson.decode, select(2, last_put(jid, 0)) or '')
-      actual, at, queue = group, call('ZSCORE', prefix .. 'completed', jid), valid and put[3].q -- the job has no queue
+      queue = valid and type(put[3].q) == 'string' and put[3].q -- the job has none; others may write any history
+      actual, at = group, call('ZSCORE', prefix .. 'completed', jid)
     end
     reply[#reply + 1], reply[#reply + 2] = jid, queue or ''
     reply[#reply + 1] = actual == group and at and format('%.17g', at) or ''

@@ -57,6 +57,16 @@ def test_complete_jobs_are_listed_with_their_last_queue(core: Core) -> None:
     assert (core.get("a"), core.zset("completed")) == (None, {})
 
 
+@pytest.mark.parametrize("queue", ['{"x":1}', "null", "7", "false", "[]", '"q'])
+def test_a_history_of_another_client_may_contain_anything(core: Core, valkey: Redis, queue: str) -> None:
+    core.put("a")
+    core.popped()
+    core.complete("a")
+    valkey.rpush("ql:j:a-history", f'[1400000000,"put",{{"q":{queue}}}]')
+    assert oldest(core, "complete") == [("a", "", "1400000000")]
+    assert expire(core, "a", state="complete") == 1
+
+
 @pytest.mark.parametrize("fixes", ["none", "shared", "all"])
 def test_nothing_is_left_of_an_expired_job(core: Core, valkey: Redis, fixes: str) -> None:
     core.config(fixes=fixes)
