@@ -22,13 +22,73 @@ local function failure_of(jid)
   end
 end
 
-if command == 'cancel' or command == 'expire' then
-  local expiring = command == 'expire'
-  need(expiring and 'Expire' or 'Cancel', expiring and 'state' or 'jid', ARGV[3])
+-- Save a canceled job for the archive.
+local function save(jid)
+  local job = read(jid, true)
+  job[DATA] = #(job[DATA] or '') > MAX_CANCELED_DATA and 'null' or job[DATA]
+  local valid, text = pcall(job_json, jid, job) -- another client may have written anything
+  if not valid or call('LLEN', prefix .. 'canceled') >= MAX_CANCELED then
+    call('HINCRBY', prefix .. 'archive', 'lost', 1)
+    call('HSET', prefix .. 'archive', 'lost-at', now)
+  else
+    call('RPUSH', prefix .. 'canceled', '{"at":' .. format('%.6f', now) .. ',"job":' .. text .. '}')
+  end
+end
+
+-- Delete a job unless it is complete. `ended`: a list to which jobs with consequences are added; nil: without any.
+local function cancel(jid, archived, ended)
+  local key = JOB .. jid
+  local job = call('HMGET', key, 'state', 'worker', 'queue', 'failure', 'tags', 'klass')
+  local state, worker, queue = job[1], job[2], job[3]
+  if state == 'complete' or (not state and fixes ~= 'none') then
+    return
+  end
+  local payload = '{"event":"canceled","jid":' .. encode(jid) .. ',"worker":' .. encode(worker) .. ',"queue":'
+    .. encode(queue) .. '}'
+  call('PUBLISH', prefix .. 'log', payload)
+  if worker and worker ~= '' then
+    call('PUBLISH', prefix .. 'w:' .. worker, payload)
+    call('ZREM', prefix .. 'w:' .. worker .. ':jobs', jid)
+  end
+  if not state then
+    return
+  end
+  if archived then
+    save(jid)
+  end
+  for _, suffix in ipairs({'-work', '-locks', '-scheduled', '-depends'}) do
+    call('ZREM', QUEUE .. queue .. suffix, jid)
+  end
+  if call('SCARD', key .. '-dependencies') > STEP then
+    later().link(jid, nil, 'u')
+  else
+    for _, other in ipairs(call('SMEMBERS', key .. '-dependencies')) do
+      call('SREM', JOB .. other .. '-dependents', jid)
+    end
+  end
+  if state == 'failed' then
+    lazy_helpers().unmark_failed(jid, job[4], queue)
+  end
+  lazy_helpers().tag(jid, job[5], -1)
+  if call('ZSCORE', prefix .. 'tracked', jid) then
+    call('PUBLISH', prefix .. 'canceled', jid)
+    if fixes == 'all' then
+      call('ZREM', prefix .. 'tracked', jid)
+    end
+  end
+  if ended and call('EXISTS', prefix .. 'o:' .. jid) == 1 then
+    ended[#ended + 1] = {jid, job[6], bound(jid)}
+  end
+  lazy_helpers().unindex(jid)
+  call('DEL', key, key .. '-dependencies', key .. '-history', prefix .. 'x:' .. jid)
+end
+
+if command == 'cancel' then
+  need('Cancel', 'jid', ARGV[3])
   settings()
   local jids, canceled = arguments(3)
   local pending = call('EXISTS', prefix .. 'pending') == 1 -- if so, the list may contain jobs that no longer wait
-  for _, jid in ipairs(expiring and {} or jids) do -- if there are more dependents than arguments, at least one is not an argument
+  for _, jid in ipairs(jids) do -- if there are more dependents than arguments, at least one is not an argument
     local key = JOB .. jid .. '-dependents'
     for _, other in ipairs(pending and call('SMEMBERS', key) or call('SRANDMEMBER', key, #ARGV)) do
       if not canceled[other] and (not pending or call('SISMEMBER', JOB .. other .. '-dependencies', jid) == 1) then
@@ -36,109 +96,48 @@ if command == 'cancel' or command == 'expire' then
       end
     end
   end
+  local seen, ended = tonumber((call('HGET', prefix .. 'archive', 'at'))), {}
+  for _, jid in ipairs(jids) do
+    cancel(jid, seen and now - seen < 86400, ended)
+  end
+  for _, known in ipairs(ended) do
+    outcomes().canceled(unpack(known))
+  end
+  lazy_helpers().remove_from_groups()
   mark_once()
-  local ended = {}
-  local seen = not expiring and tonumber((call('HGET', prefix .. 'archive', 'at')))
-  local archived = seen and now - seen < 86400
-  local function save(jid)
-    local job = read(jid, true)
-    if #(job[DATA] or '') > MAX_CANCELED_DATA then
-      job[DATA] = 'null'
-    end
-    local valid, text = pcall(job_json, jid, job) -- another client may have written anything
-    if not valid or call('LLEN', prefix .. 'canceled') >= MAX_CANCELED then
-      call('HINCRBY', prefix .. 'archive', 'lost', 1)
-      call('HSET', prefix .. 'archive', 'lost-at', now)
-    else
-      call('RPUSH', prefix .. 'canceled', '{"at":' .. format('%.6f', now) .. ',"job":' .. text .. '}')
-    end
-  end
-  local function cancel(jid)
-    local key = JOB .. jid
-    local job = call('HMGET', key, 'state', 'worker', 'queue', 'failure', 'tags', 'klass')
-    local state, worker, queue = job[1], job[2], job[3]
-    if state == 'complete' or (not state and fixes ~= 'none') then
-      return
-    end
-    local payload = '{"event":"canceled","jid":' .. encode(jid) .. ',"worker":' .. encode(worker) .. ',"queue":'
-      .. encode(queue) .. '}'
-    call('PUBLISH', prefix .. 'log', payload)
-    if worker and worker ~= '' then
-      call('PUBLISH', prefix .. 'w:' .. worker, payload)
-      call('ZREM', prefix .. 'w:' .. worker .. ':jobs', jid)
-    end
-    if not state then
-      return
-    end
-    if archived then
-      save(jid)
-    end
-    for _, suffix in ipairs({'-work', '-locks', '-scheduled', '-depends'}) do
-      call('ZREM', QUEUE .. queue .. suffix, jid)
-    end
-    if call('SCARD', key .. '-dependencies') > STEP then
-      later().link(jid, nil, 'u')
-    else
-      for _, other in ipairs(call('SMEMBERS', key .. '-dependencies')) do
-        call('SREM', JOB .. other .. '-dependents', jid)
-      end
-    end
-    if state == 'failed' then
-      lazy_helpers().unmark_failed(jid, job[4], queue)
-    end
-    lazy_helpers().tag(jid, job[5], -1)
-    if call('ZSCORE', prefix .. 'tracked', jid) then
-      call('PUBLISH', prefix .. 'canceled', jid)
-      if fixes == 'all' then
-        call('ZREM', prefix .. 'tracked', jid)
-      end
-    end
-    if not expiring and call('EXISTS', prefix .. 'o:' .. jid) == 1 then
-      ended[#ended + 1] = {jid, job[6], bound(jid)}
-    end
-    lazy_helpers().unindex(jid)
-    call('DEL', key, key .. '-dependencies', key .. '-history', prefix .. 'x:' .. jid)
-  end
+  return jids
+end
 
-  -- Delete a job that may expire. Return how many, 0 or 1.
-  local function expire(jid, failed, at)
+if command == 'expire' then
+  local failed, deleted = need('Expire', 'state', ARGV[3]) == 'failed', 0
+  if not failed and ARGV[3] ~= 'complete' or #ARGV % 2 == 0 or #ARGV > 203 then
+    error('Expire(): Args are not "failed" or "complete", and the jids and times of at most 100 jobs')
+  end
+  for n = 5, #ARGV, 2 do
+    need('Expire', 'when', ARGV[n], 'number')
+  end
+  settings()
+  for n = #ARGV - 1, 4, -2 do -- newest first: jobs that fail because of one fail after it
+    local jid, at = ARGV[n], tonumber(ARGV[n + 1])
     local key, group, since = prefix .. 'o:' .. jid, failure_of(jid)
     local holders, groups = {prefix .. 'unfailing', JOB .. jid .. '-dependents'}, redis.pcall('HGET', key, 'group')
     for name in string.gmatch(type(groups) == 'string' and groups or '', '%S+') do
       holders[#holders + 1] = JOB .. name .. '-dependents'
     end
     since = failed and since or not failed and tonumber((call('ZSCORE', prefix .. 'completed', jid)))
-    if since ~= at or failed and (call('EXISTS', unpack(holders)) > 0
-      or (tonumber(call('HGET', prefix .. 'paced:' .. group, 'left')) or 0) > 0) then
-      return 0
+    if since == at and not (failed and (call('EXISTS', unpack(holders)) > 0
+      or (tonumber(call('HGET', prefix .. 'paced:' .. group, 'left')) or 0) > 0)) then
+      if call('EXISTS', key) == 1 then
+        outcomes().missed(jid, failed and 'failed' or 'complete')
+        call('DEL', key)
+        call('ZREM', prefix .. 'outcomes', jid)
+      end
+      (failed and cancel or later().delete_complete)(jid)
+      deleted = deleted + 1
     end
-    if call('EXISTS', key) == 1 then
-      outcomes().missed(jid, failed and 'failed' or 'complete')
-      call('DEL', key)
-      call('ZREM', prefix .. 'outcomes', jid)
-    end
-    (failed and cancel or later().delete_complete)(jid)
-    return 1
-  end
-
-  local deleted, state = 0, ARGV[3]
-  if expiring and (state ~= 'failed' and state ~= 'complete' or #ARGV % 2 == 0 or #ARGV > 203) then
-    error('Expire(): Args are not "failed" or "complete", and the jids and times of at most 100 jobs')
-  end
-  for n = 5, expiring and #ARGV or 0, 2 do
-    need('Expire', 'when', ARGV[n], 'number')
-  end
-  for n = #ARGV - 1, expiring and 4 or #ARGV, -2 do -- newest first: jobs that fail because of one fail after it
-    deleted = deleted + expire(ARGV[n], state == 'failed', tonumber(ARGV[n + 1]))
-  end
-  for _, jid in ipairs(expiring and {} or jids) do
-    cancel(jid)
-  end
-  for _, known in ipairs(ended) do
-    outcomes().canceled(unpack(known))
   end
   lazy_helpers().remove_from_groups()
-  return expiring and deleted or jids
+  return deleted
 end
 
 if command == 'priority' then
