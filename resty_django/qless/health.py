@@ -39,8 +39,8 @@ def probe() -> Iterator[Finding]:
 
     Warns of stalled jobs, jobs that wait in a queue without a worker or for the end of a long pause, stuck jobs,
     periodic tasks in queues without a worker, tasks that workers refuse, recurring jobs of deleted tasks, an archive
-    that is late, a server whose memory is nearly full, failed jobs that should have been deleted, and jobs that have
-    failed recently.
+    that is late, a server whose memory is nearly full, failed jobs that are too many or are no longer deleted, and jobs
+    that have failed recently.
     """
     from .clients.default import default_client
 
@@ -69,7 +69,7 @@ def probe() -> Iterator[Finding]:
         yield Finding("warning", f"recurring {recurring.job.jid}", text)
     if seen.archive is not None:
         yield _archive_finding(seen.archive)
-    if seen.retention.late:
+    if seen.retention.too_many or seen.retention.stopped:
         yield _retention_finding(seen.retention)
     yield from _failure_findings(seen)
 
@@ -215,10 +215,10 @@ def _failure_findings(seen: _Observation) -> Iterator[Finding]:
 
 def _retention_finding(retention: RetentionStatus) -> Finding:
     texts = []
-    if retention.surplus:
+    if retention.too_many:
         texts.append(f"{retention.surplus:,} more failed jobs are stored than FAILED_COUNT of RETENTION allows.")
-    if retention.overdue:
-        texts.append(f"The oldest failed job should have been deleted {retention.overdue / 3600:,.0f} h ago.")
+    if retention.stopped:
+        texts.append(f"The last pass that deletes old jobs ended {retention.silent / 3600:,.0f} h ago.")
     texts.append("Workers delete them: start manage.py runqless, or see the log resty_django.qless.retention.")
     return Finding("warning", "failed jobs", " ".join(texts))
 

@@ -1,11 +1,11 @@
-"""Deletes failed and complete jobs that are older, or more, than the settings `RETENTION` allow.
+"""Deletes failed and complete jobs that exceed the age or number that the setting `RETENTION` allows.
 
 A thread of each worker makes passes, one worker at a time, in steps of at most 100 jobs. Each pass reads the times of
 the jobs again and stores nothing between steps, so a worker that is killed leaves the rest to the next pass. The hash
 `retention` next to the jobs describes the last pass:
 
     at, next   when it ended, and when the next one may begin
-    held       the number of failed jobs that it left because others wait for them, or because they are being retried
+    kept-back  the number of failed jobs that it left because others wait for them, or because they are being retried
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ from resty_django.conf import conf
 from resty_django.conf.sections.qless import QueueRetention, RetentionSettings
 from resty_django.redis.errors import StoreFull
 
-from .archive.marks import COMPLETED, command, exclusively, read_marks, stay
+from .archive.marks import COMPLETED, command, exclusive_lock, extend_lock, read_marks
 from .archive.writer import ArchiveWriter
 from .clients.client import Client
-from .clients.figures import latest_failures
 from .clients.serialization import as_bytes, texts
 from .clients.transport import batches
 from .models import ArchivedJob
@@ -52,8 +51,8 @@ class Ended(NamedTuple):
     at: str
 
     @property
-    def order(self) -> float:
-        """The time, with a fraction from the jid, so that no two jobs are equal; infinite if the time is unknown."""
+    def sort_key(self) -> float:
+        """The time, with a fraction from the jid so that jobs of the same second rarely tie; infinite if unknown."""
         at = float(self.at or "inf")
         return at + crc32(as_bytes(self.jid)) / 2**32 if math.isfinite(at) else math.inf
 
@@ -71,7 +70,7 @@ class Limits(NamedTuple):
         return cls(section.completed, section.completed_count)
 
     def first_kept(self, ordered: Sequence[float]) -> float:
-        """Return the first of these times that the maximum allows; those before it are too many."""
+        """Return the time of the oldest job to keep; older ones exceed the maximum."""
         surplus = 0 if self.maximum is None else len(ordered) - self.maximum
         return -math.inf if surplus <= 0 else ordered[surplus] if surplus < len(ordered) else math.inf
 
@@ -85,14 +84,14 @@ class RetentionPass:
     """One pass.
 
     - `paced`: called before each step, so that a worker can give way to its jobs; it returns False to stop.
-    - `deleted`, `held`: the number of jobs by state that the pass has deleted, and that it has left although their time
-      was over.
+    - `deleted`, `kept_back`: the number of jobs by state that the pass has deleted, and that it has left although their
+      time was over.
     """
 
     client: Client
     paced: Callable[[], bool] = lambda: True
     deleted: Counter[State] = field(default_factory=Counter)
-    held: Counter[State] = field(default_factory=Counter)
+    kept_back: Counter[State] = field(default_factory=Counter)
 
     def run(self, *, only_if_due: bool = False) -> None:
         """Delete all jobs whose time is over, unless another process is doing so.
@@ -100,7 +99,7 @@ class RetentionPass:
         `only_if_due`: unless a pass has ended recently. Raises `django.db.DatabaseError` if the site has an archive,
         `StoreError`, `QlessError`.
         """
-        with exclusively(self.client, LOCK) as held:
+        with exclusive_lock(self.client, LOCK) as held:
             start, marks = self.client.clock(), read_marks(self.client, "retention")
             if not held or (only_if_due and marks.get("at", 0.0) <= start < marks.get("next", 0.0)):
                 return
@@ -111,24 +110,24 @@ class RetentionPass:
                 return
             now = self.client.clock()
             pause = min(MAX_INTERVAL, max(MIN_INTERVAL, 100 * (now - start)))
-            values = {"at": now, "next": now + pause, "held": self.held[State.FAILED]}
+            values = {"at": now, "next": now + pause, "kept-back": self.kept_back[State.FAILED]}
             with suppress(StoreFull):  # deletions work
                 command(self.client, "HSET", "retention", *chain.from_iterable(values.items()))
 
     def _apply(self, state: State, groups: Mapping[str, int]) -> None:
         """Delete the jobs of a state. `groups`: the number of jobs by failure group."""
         default, cutoffs = self._cutoffs(state, groups)
-        latest = max(default, *cutoffs.values(), -math.inf)
-        for group in groups if latest > -math.inf else ():
+        latest_cutoff = max(default, *cutoffs.values(), -math.inf)
+        for group in groups if latest_cutoff > -math.inf else ():
             skip, size = 0, 10  # most groups have no jobs to delete
             while page := self._page(state, group, skip, size):
-                due = [job for job in page if job.order < cutoffs.get(job.queue, default)]
+                due = [job for job in page if job.sort_key < cutoffs.get(job.queue, default)]
                 deleted = self._delete(state, due) if due else 0
                 self.deleted[state] += deleted
-                self.held[state] += len(due) - deleted
+                self.kept_back[state] += len(due) - deleted
                 skip, size = skip + len(page) - deleted, JOBS_PER_STEP
-                times = [job.order for job in page if job.order < math.inf]
-                if times and min(times) > latest + CLOCK_TOLERANCE:
+                times = [job.sort_key for job in page if job.sort_key < math.inf]
+                if times and min(times) > latest_cutoff + CLOCK_TOLERANCE:
                     break
 
     def _cutoffs(self, state: State, groups: Mapping[str, int]) -> tuple[float, dict[str, float]]:
@@ -152,8 +151,8 @@ class RetentionPass:
             while page := self._page(state, group, skip, JOBS_PER_READ):
                 skip += len(page)
                 for job in page:
-                    if job.order < math.inf:
-                        times_by_queue[job.queue].append(job.order)
+                    if job.sort_key < math.inf:
+                        times_by_queue[job.queue].append(job.sort_key)
         kept: list[float] = []
         for queue, times in times_by_queue.items():
             ordered = sorted(times)
@@ -167,7 +166,7 @@ class RetentionPass:
         """Return jobs of a group, oldest first, without the first `skip`."""
         if not self.paced():
             raise _Stopped
-        stay(self.client, LOCK)
+        extend_lock(self.client, LOCK)
         return [Ended(*job) for job in batches(texts(self.client.call("oldest", state, group, skip, count)), 3)]
 
     def _delete(self, state: State, jobs: Sequence[Ended]) -> int:
@@ -196,30 +195,33 @@ class RetentionThread(MaintenanceThread):
 
 @dataclass(frozen=True, slots=True)
 class RetentionStatus:
-    """How far the deletion of failed jobs is behind.
+    """Whether failed jobs are deleted as the settings say.
 
-    - `surplus`: the number of failed jobs beyond the maximum. `overdue`: the seconds since the oldest failed job should
-      have been deleted. Both without jobs that have to stay.
+    - `surplus`: the number of failed jobs beyond the maximum, without those that the last pass kept back.
+    - `silent`: the seconds since the last pass ended; 0 if no jobs have failed, or no pass has ended yet.
     """
 
     surplus: int
-    overdue: float
+    silent: float
 
     @property
-    def late(self) -> bool:
-        """Whether a tenth of the maximum is beyond it, or a job an hour older than it should be."""
-        return self.surplus > 0.1 * (conf.qless.retention.failed_count or 0) or self.overdue > 3600
+    def too_many(self) -> bool:
+        """Whether the number of failed jobs exceeds the maximum by more than a tenth of it."""
+        return self.surplus > 0.1 * (conf.qless.retention.failed_count or 0)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the next pass is more than an hour late, even if it had to come after the longest interval."""
+        return self.silent > MAX_INTERVAL + 3600
 
 
 def status(client: Client, failed: Mapping[str, int]) -> RetentionStatus:
-    """Return the state of the retention. `failed`: the number of failed jobs by group; reads the times of 100 groups.
+    """Return the state of the retention. `failed`: the number of failed jobs by group.
 
     Raises `QlessError`, `StoreError`.
     """
-    settings, held = conf.qless.retention, int(read_marks(client, "retention").get("held", 0))
-    ages = [age for section in (settings, *settings.queues.values()) if (age := section.failed) is not None]
-    groups = list(failed)[:100] if settings.failed is not None and not held else []
-    first = min((group.first for group in latest_failures(client, groups, 1).values() if group.first), default=math.inf)
-    surplus = 0 if settings.failed_count is None else sum(failed.values()) - held - settings.failed_count
-    overdue = client.clock() - first - max(ages, default=math.inf)
-    return RetentionStatus(max(0, surplus), max(0.0, overdue))
+    marks, total, maximum = read_marks(client, "retention"), sum(failed.values()), conf.qless.retention.failed_count
+    surplus = 0 if maximum is None else total - int(marks.get("kept-back", 0)) - maximum
+    now = client.clock()
+    silent = now - marks.get("at", now) if total and RetentionThread.is_wanted() else 0.0
+    return RetentionStatus(max(0, surplus), max(0.0, silent))

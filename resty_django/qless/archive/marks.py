@@ -97,8 +97,8 @@ def add(client: Client, **numbers: int) -> None:
 
 
 @contextmanager
-def exclusively(client: Client, key: str) -> Iterator[bool]:
-    """Hold a lock of this name for a minute; extend it with `stay`. Yields whether no other process holds it."""
+def exclusive_lock(client: Client, key: str) -> Iterator[bool]:
+    """Hold a lock of this name for a minute; extend it with `extend_lock`. Yields whether no other process holds it."""
     token = secrets.token_bytes(8)
     try:
         held = bool(command(client, "SET", key, token, "NX", "EX", LOCK_SECONDS))
@@ -111,7 +111,7 @@ def exclusively(client: Client, key: str) -> Iterator[bool]:
             command(client, "DEL", key)
 
 
-def stay(client: Client, key: str) -> None:
+def extend_lock(client: Client, key: str) -> None:
     """Extend a lock that this process holds."""
     command(client, "EXPIRE", key, LOCK_SECONDS)
 

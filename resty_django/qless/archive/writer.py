@@ -84,7 +84,7 @@ class ArchiveWriter:
         Raises `django.db.DatabaseError`, `StoreError`, `QlessError`.
         """
         outcome = Pass()
-        with marks.exclusively(self.client, "archive-lock") as held:
+        with marks.exclusive_lock(self.client, "archive-lock") as held:
             outcome.locked = not held
             if held:
                 self._pass(outcome, again)
@@ -115,7 +115,7 @@ class ArchiveWriter:
 
     def _next(self) -> bool:
         """Keep the lock, and return whether to continue."""
-        marks.stay(self.client, "archive-lock")
+        marks.extend_lock(self.client, "archive-lock")
         return self.paced()
 
     # --- sources ---

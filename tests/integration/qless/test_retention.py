@@ -174,9 +174,9 @@ def test_a_failed_job_stays_as_long_as_a_job_waits_for_it(site: Client, clock: C
     site.queues["mail"].put("shop.jobs.Send", {}, jid="waiting", depends=["a"])
     clock.skew = 31 * DAY
     one = apply()
-    assert (one.deleted, one.held) == ({State.FAILED: 1}, {State.FAILED: 1})
+    assert (one.deleted, one.kept_back) == ({State.FAILED: 1}, {State.FAILED: 1})
     assert left("a", "b", "waiting") == "a waiting"
-    assert not status(site, site.jobs.failed()).late
+    assert status(site, site.jobs.failed()).surplus == 0
     job_of(site, "waiting").cancel()
     apply()
     assert left("a") == ""
@@ -366,13 +366,34 @@ def test_the_check_warns_of_jobs_that_nobody_deletes(site: Client, clock: Clock,
     ]
     apply()
     assert warnings() == []
-    clock.skew = 30 * DAY + 5 * 3600
-    assert "should have been deleted 5 h ago" in warnings()[0]
+    fail(site, "later")  # one too many is less than a tenth
+    clock.skew = 3600 * 2 - 60
+    assert warnings() == []
+    clock.skew = 3600 * 5
+    assert warnings() == [
+        "The last pass that deletes old jobs ended 5 h ago. Workers delete them: start manage.py runqless, or see the "
+        "log resty_django.qless.retention."
+    ]
+    limit(FAILED=None, FAILED_COUNT=None)
+    assert warnings() == []
+
+
+def test_the_check_warns_although_a_job_has_to_stay(site: Client, clock: Clock) -> None:
+    fail(site, "a")
+    site.queues["mail"].put("shop.jobs.Send", {}, jid="waiting", depends=["a"])
+    clock.skew = 31 * DAY
     apply()
     assert warnings() == []
-    limit(FAILED=None, FAILED_COUNT=None)
-    fail(site, "later")
-    clock.skew = 90 * DAY
+    clock.skew += 3 * 3600
+    assert "ended 3 h ago" in warnings()[0]
+
+
+def test_the_check_does_not_warn_of_passes_without_failed_jobs(site: Client, clock: Clock) -> None:
+    fail(site, "a")
+    assert warnings() == []  # no pass has ended yet
+    job_of(site, "a").cancel()
+    apply()
+    clock.skew = 3 * 3600
     assert warnings() == []
 
 
