@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asgiref.sync import iscoroutinefunction
 from django.core.exceptions import ImproperlyConfigured
@@ -24,9 +24,6 @@ from ...tasks.message import Parameters, expired
 from .compat import Task, TaskContext, TaskResult, TaskResultStatus, normalize_json, signals, task_backends
 from .results import TaskRecord, result_from_job, to_datetime
 from .task import options_of
-
-if TYPE_CHECKING:
-    from .backend import QlessBackend
 
 
 class DjangoTask(Runnable):
@@ -92,7 +89,7 @@ class ErrorRecorder:
     def _around(self, job: WorkerJob) -> Generator[None, None, None]:
         try:
             yield
-        except _NO_ERRORS:
+        except _NOT_TASK_ERRORS:
             raise
         except BaseException as error:
             run, retry = self._failed(job, error)
@@ -105,7 +102,7 @@ class ErrorRecorder:
     async def _aaround(self, job: WorkerJob) -> AsyncGenerator[None, None]:
         try:
             yield
-        except _NO_ERRORS:
+        except _NOT_TASK_ERRORS:
             raise
         except BaseException as error:
             run, retry = self._failed(job, error)
@@ -121,7 +118,7 @@ class ErrorRecorder:
         if run.record.finished is not None:  # raised by a receiver of `task_finished`
             raise error
         run.record.add_error(error)
-        retry = self.decide_retry(job, error) if isinstance(error, Exception) else None
+        retry = self._decide(run, job, error) if isinstance(error, Exception) else None
         if retry is None:
             run.end(TaskResultStatus.FAILED, None)
         else:
@@ -133,21 +130,25 @@ class ErrorRecorder:
 
         The worker also calls it itself, after the process of a job has died with the middleware in it.
         """
-        record = TaskRecord.from_data(job.data)
-        backend = backend_of(record)
-        retried = bool(backend and backend.retries) if record.retried is None else record.retried
-        if not retried:
+        return self._decide(_Run(self.task, job), job, error)
+
+    def _decide(self, run: _Run, job: WorkerJob, error: Exception) -> RetryLater | None:
+        backend, retried = run.backend, run.record.retried
+        if not (backend and backend.retries if retried is None else retried):
             return None
         policy = self.policy or RetryPolicy(1.0 if backend is None else backend.backoff, (Exception,))
         return policy.decide_retry(job, error)
 
 
-_NO_ERRORS = (Outcome, LostLock, Stopping, GeneratorExit)
+_NOT_TASK_ERRORS = (Outcome, LostLock, Stopping, GeneratorExit)
 """Ends of a run that are not errors of the task: it has chosen its end, or this worker returns the job."""
 
 
 class _Run:
-    """One run of a task: its record, and the `TaskResult` that signals and the task itself receive."""
+    """One run of a task: its record, and the `TaskResult` that signals and the task itself receive.
+
+    `backend`: the one that enqueued the task; None if the settings no longer have it.
+    """
 
     def __init__(self, task: Task[..., Any], job: Job) -> None:
         from .backend import QlessBackend  # which imports this module
@@ -155,7 +156,11 @@ class _Run:
         self.task = task
         self.job = job
         self.record = TaskRecord.from_data(job.data)
-        self.sender = type(backend_of(self.record) or QlessBackend)
+        backend = None
+        with suppress(ImproperlyConfigured):
+            backend = task_backends[self.record.backend]
+        self.backend = backend if isinstance(backend, QlessBackend) else None
+        self.sender = QlessBackend if self.backend is None else type(self.backend)
 
     @cached_property
     def result(self) -> TaskResult[..., Any]:
@@ -188,13 +193,3 @@ class _Run:
         object.__setattr__(self.result, "errors", self.record.task_errors())
         object.__setattr__(self.result, "status", status)
         object.__setattr__(self.result, "_return_value", value)
-
-
-def backend_of(record: TaskRecord) -> QlessBackend | None:
-    """Return the backend that enqueued a task; None if the settings no longer have it."""
-    from .backend import QlessBackend
-
-    with suppress(ImproperlyConfigured):
-        backend = task_backends[record.backend]
-        return backend if isinstance(backend, QlessBackend) else None
-    return None

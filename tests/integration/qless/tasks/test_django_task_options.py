@@ -29,7 +29,7 @@ from tests.integration.qless.conftest import job_of
 if django.VERSION < (6, 0):
     pytest.importorskip("django_tasks")
 
-from resty_django.qless.integrations.django_tasks import QlessTask, compat
+from resty_django.qless.integrations.django_tasks import QlessBackend, QlessTask, compat
 from resty_django.qless.testing.django_tasks import DummyBackend, ImmediateBackend
 
 pytest_plugins = ["resty_django.qless.testing.pytest_plugin"]
@@ -238,12 +238,19 @@ def test_a_job_is_retried_by_the_settings_under_which_it_was_enqueued(
 def test_a_job_of_a_backend_that_is_gone_runs_and_is_retried(
     examples: Any, worker: TestWorker, settings: Any, other: str | None
 ) -> None:
+    senders: list[object] = []
+
+    def receiver(sender: object, **kwargs: Any) -> None:
+        senders.append(sender)
+
+    compat.signals.task_started.connect(receiver)
     jids = [examples.plain.using(backend="other").enqueue().id, examples.flaky.using(backend="other").enqueue().id]
     examples.FAILURES.extend(["x", "x"])
     backends(settings, default={"BACKEND": BACKEND}, **({} if other is None else {"other": {"BACKEND": other}}))
     assert outcomes(worker, 2) == ["retried", "retried", "completed"]  # after a second, and after the task's 10
     assert outcomes(worker, 10) == ["completed"]
     assert [client.jobs.result(jid).result for jid in jids] == [{"value": "sent"}] * 2  # type: ignore[union-attr]
+    assert senders == [QlessBackend] * 4
 
 
 @pytest.mark.parametrize(("backend", "outcome"), [("default", "failed"), ("other", "retried")])
