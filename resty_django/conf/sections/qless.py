@@ -114,8 +114,8 @@ class QueueRetention:
 class RetentionSettings(QueueRetention):
     """How long, and how many, failed and complete jobs are kept in Redis. Workers delete older ones, the oldest first.
 
-    - `failed`: time for which failed jobs are kept (None: any time).
-    - `failed_count`: maximum number of failed jobs of all queues (None: any number).
+    - `failed`: time for which failed jobs are kept (None: indefinitely).
+    - `failed_count`: maximum number of failed jobs of all queues (None: unlimited).
     - `completed`, `completed_count`: the same for complete jobs, if stricter than `jobs-history` and
       `jobs-history-count` (None: only these apply).
     - `queues`: by queue.

@@ -147,8 +147,8 @@ class TaskOptions(Reactions, frozen=True, kw_only=True):
     - `aliases`: earlier names and paths of the task, whose jobs it runs as well.
     - `queue`: the queue of its jobs.
     - `priority`: jobs with a higher priority run first.
-    - `retries`: how often it runs again after an exception or the loss of its worker. None: only after the loss of a
-      worker, up to 5 times.
+    - `retries`: how often it runs again after an exception or the loss of its worker. None: up to 5 times,
+      and only after the loss of a worker unless `backoff` is set.
     - `backoff`: seconds before the first retry, doubled for each further retry; or a list of the seconds before each.
       None: 1 second if `retries` is set.
     - `retry_on`: the exceptions after which it runs again.
