@@ -106,6 +106,15 @@ def test_a_discarded_row_is_canceled_and_never_carried_out(core: Core) -> None:
     assert core.get("first") is core.get("second") is None
 
 
+def test_a_cancel_that_fails_in_the_middle_leaves_no_marker(core: Core) -> None:
+    once(core, 1, *put("first"))
+    core.pop()
+    core.client.set("ql:w:w:jobs", "written by another program")
+    with pytest.raises(CoreError):
+        once(core, 0, "cancel", "first", "second")
+    assert core.client.get("ql:once:row") == b"1"
+
+
 def test_a_discarded_row_whose_job_others_need_stays(core: Core) -> None:
     once(core, 1, *put("first"))
     core.put("needs", depends=["first"])
