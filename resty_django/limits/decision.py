@@ -11,7 +11,7 @@ from msgspec.structs import replace
 class Decision(Struct, frozen=True, gc=False):
     """The decision of one limiter; true if the request may continue.
 
-    Algorithms create it from its fields, which is faster; all other code with `passed` or `refused`.
+    Create it with `passed`, `delayed` or `refused`.
     """
 
     allowed: bool
@@ -48,6 +48,13 @@ class Decision(Struct, frozen=True, gc=False):
     ) -> Decision:
         """Return a decision that lets the request continue at once."""
         return Decision(True, 0.0, state, limit, remaining, reset_after, 0.0, failed)
+
+    @staticmethod
+    def delayed(
+        *, delay: float, state: float, limit: int, remaining: int, reset_after: float = 0.0, token: str = ""
+    ) -> Decision:
+        """Return a decision that lets the request continue after `delay` seconds; 0: at once."""
+        return Decision(True, delay, state, limit, remaining, reset_after, 0.0, False, token)
 
     @staticmethod
     def refused(

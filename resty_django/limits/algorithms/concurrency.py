@@ -118,9 +118,8 @@ def decide(config: ConcurrencyConfig, cost: int, commit: bool, total: int) -> De
     """Return the decision on a request; `total`: the number in progress including it."""
     limit = config.max + config.burst
     if total > limit:
-        return Decision(allowed=False, limit=limit, remaining=max(limit - total + cost, 0), retry_after=config.unit)
-    return Decision(
-        allowed=True,
+        return Decision.refused(limit=limit, remaining=max(limit - total + cost, 0), retry_after=config.unit)
+    return Decision.delayed(
         delay=config.unit * ((total - 1) // config.max) if total > config.max else 0.0,
         state=total,
         limit=limit,

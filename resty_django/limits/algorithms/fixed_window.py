@@ -69,11 +69,9 @@ def decide(config: FixedWindowConfig, cost: int, commit: bool, after: int, until
     reset_after = until / 1000
     if after >= 0:
         remaining = after if commit else after + cost
-        return Decision(allowed=True, state=after, limit=config.limit, remaining=remaining, reset_after=reset_after)
+        return Decision.passed(state=after, limit=config.limit, remaining=remaining, reset_after=reset_after)
     remaining = 0 if commit else max(after + cost, 0)
-    return Decision(
-        allowed=False, limit=config.limit, remaining=remaining, reset_after=reset_after, retry_after=reset_after
-    )
+    return Decision.refused(limit=config.limit, remaining=remaining, reset_after=reset_after, retry_after=reset_after)
 
 
 def uncommit(data: bytes | None, now: int, config: FixedWindowConfig, cost: int) -> Outcome[int]:

@@ -97,16 +97,14 @@ def decide(config: LeakyBucketConfig, cost: int, commit: bool, excess: float) ->
         remaining = 1 + (config.whole_burst - int(before)) // 1000 if before <= config.burst else 0
         reset_after = before / config.rate
     if allowed:
-        return Decision(
-            allowed=True,
+        return Decision.delayed(
             delay=excess / config.rate,
             state=excess / 1000,
             limit=config.limit,
             remaining=remaining,
             reset_after=reset_after,
         )
-    return Decision(
-        allowed=False,
+    return Decision.refused(
         limit=config.limit,
         remaining=remaining,
         reset_after=reset_after,

@@ -99,9 +99,8 @@ def decide(config: SlidingWindowConfig, cost: int, commit: bool, previous: int, 
     if allowed:
         after = int(room // window)
         remaining = after if commit else after + cost
-        return Decision(allowed=True, state=after, limit=config.limit, remaining=remaining, reset_after=reset_after)
-    return Decision(
-        allowed=False,
+        return Decision.passed(state=after, limit=config.limit, remaining=remaining, reset_after=reset_after)
+    return Decision.refused(
         limit=config.limit,
         remaining=max(int(_room(config, previous, current, elapsed) // window), 0),
         reset_after=reset_after,

@@ -94,18 +94,16 @@ def decide(config: TokenBucketConfig, cost: int, commit: bool, tokens: float, si
     if tokens >= 0:
         left = tokens if commit else before
         reset_after = _until_full(config, left, since_tick)
-        return Decision(allowed=True, state=tokens, limit=limit, remaining=int(left), reset_after=reset_after)
+        return Decision.passed(state=tokens, limit=limit, remaining=int(left), reset_after=reset_after)
     wait = _wait(config, -tokens, since_tick)
     if wait > config.max_wait:
-        return Decision(
-            allowed=False,
+        return Decision.refused(
             limit=limit,
             remaining=max(int(before), 0),
             reset_after=_until_full(config, before, since_tick),
             retry_after=math.ceil(wait - config.max_wait) / 1000,
         )
-    return Decision(
-        allowed=True,
+    return Decision.delayed(
         delay=wait / 1000,
         state=tokens,
         limit=limit,
