@@ -17,7 +17,7 @@ REPOSITORY: Final = ""
 
 
 def documentation(path: str, site: str = SITE) -> str:
-    """Return the location of a file in the repository, such as `docs/settings.md#ids`.
+    """Return the location of a file in the repository, such as `docs/reference/settings.md#ids`.
 
     This is a URL if `SITE` is set, and otherwise the path itself.
     """

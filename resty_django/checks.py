@@ -90,7 +90,7 @@ def check_caches(app_configs: Sequence[AppConfig] | None = None, **kwargs: objec
             f"The cache {alias!r} in CACHES has no socket timeout, so calls hang if its server stops responding.",
             hint=(
                 f"Set SOCKET_TIMEOUT and SOCKET_CONNECT_TIMEOUT in its OPTIONS. Without them, resty_django "
-                f"sets {TIMEOUT_SECONDS:g} s on the connections that it uses.{see('docs/redis.md')}"
+                f"sets {TIMEOUT_SECONDS:g} s on the connections that it uses.{see('docs/production/redis.md')}"
             ),
             id="resty_django.W005",
         )
@@ -133,7 +133,7 @@ def _shared_databases() -> list[CheckMessage]:
             f"deletes {'all jobs' if path == ('QLESS',) else 'the dictionary'}.",
             hint=(
                 "Use another database of the server, such as redis://127.0.0.1:6379/1, through a separate cache in "
-                f"CACHES or, for jobs, through URL.{see('docs/redis.md#a-separate-database')}"
+                f"CACHES or, for jobs, through URL.{see('docs/production/redis.md#a-separate-database')}"
             ),
             id="resty_django.W006",
         )

@@ -1,4 +1,4 @@
-"""The names that docs/api.md has to list: `__all__` of the public packages, and all that the docs use elsewhere.
+"""The names of docs/reference/python.md: `__all__` of the public packages, and all that the docs use elsewhere.
 
     python -m tests.api_page    # writes the tables again
 
@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from tests.docs_reader import ROOT, Page, blocks, code, page
 
-PAGE: Final = "docs/api.md"
+PAGE: Final = "docs/reference/python.md"
 PACKAGES: Final = (
     "resty_django",
     "resty_django.ids",

@@ -2,8 +2,8 @@
 
     python -m tests.pictures http://127.0.0.1:8000 [NAME]...
 
-The picture of a job in docs/qless/admin.md comes from tests/e2e/test_jobs_browser.py, which leaves it in the folder of
-RESTY_SCREENSHOTS, the tutorial's pictures from tests/wheel/test_tutorial.py. Pillow makes them small:
+The picture of a job in docs/reference/jobs/admin.md comes from tests/e2e/test_jobs_browser.py, which leaves it in the
+folder of RESTY_SCREENSHOTS, the tutorial's pictures from tests/wheel/test_tutorial.py. Pillow makes them small:
 `pip install pillow`.
 """
 

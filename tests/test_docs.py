@@ -133,7 +133,10 @@ def udp_port(frozen: services.IdService) -> Iterator[int]:
         yield port
 
 
-RUN_ELSEWHERE = ("docs/privacy.md", *(f"docs/qless/{name}.md" for name in ("client", "outbox", "tasks", "testing")))
+RUN_ELSEWHERE = (
+    "docs/explanation/privacy.md",
+    *(f"docs/reference/jobs/{name}.md" for name in ("client", "outbox", "tasks", "testing")),
+)
 WITH_CODE = [
     doc_page
     for doc_page in pages()
@@ -172,7 +175,7 @@ def test_python_blocks_run_with_the_results_that_they_show(
         check_settings_of(new, namespace, monkeypatch)
         use_caches_of(new, settings, tmp_path)
         run_test_cases_of(new)
-    if "next_id(" in doc_page.text and doc_page.name != "docs/architecture.md":
+    if "next_id(" in doc_page.text and doc_page.name != "docs/explanation/architecture.md":
         assert checked, f"no value is shown in {doc_page.name}"
 
 
@@ -215,7 +218,7 @@ def run_test_cases_of(new: dict[str, Any]) -> None:
 
 def test_requests_of_the_protocol_page_get_the_replies_that_it_shows(frozen: services.IdService, udp_port: int) -> None:
     frozen.load()
-    examples = [block for block in page("docs/ids/protocol.md").blocks if block.language == "json"]
+    examples = [block for block in page("docs/reference/ids/protocol.md").blocks if block.language == "json"]
     assert len(examples) >= 8
     assert len(examples) % 2 == 0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -227,7 +230,7 @@ def test_requests_of_the_protocol_page_get_the_replies_that_it_shows(frozen: ser
 
 
 def test_the_signed_datagram_of_the_protocol_page_is_one() -> None:
-    (block,) = (block for block in page("docs/ids/protocol.md").blocks if "hmac.digest" in block.text)
+    (block,) = (block for block in page("docs/reference/ids/protocol.md").blocks if "hmac.digest" in block.text)
     namespace: dict[str, Any] = {}
     execute(block.text, block.place, namespace)
     verified = verify(namespace["datagram"], [namespace["KEY"].encode()])
@@ -238,7 +241,7 @@ def test_the_signed_datagram_of_the_protocol_page_is_one() -> None:
 def test_curl_commands_of_the_http_page_get_the_answers_that_it_shows(frozen: services.IdService) -> None:
     answer: Any = None
     count = 0
-    for block in page("docs/ids/api.md").blocks:
+    for block in page("docs/reference/ids/api.md").blocks:
         if block.language == "console":
             for command in block.commands:
                 answer = ask_http(command)
@@ -298,7 +301,7 @@ def written(spec: RuleSpec, number: int = 42) -> str:
 
 
 def test_examples_of_rules_make_the_ids_that_they_show() -> None:
-    rows = page("docs/ids/rules.md").table("template", "range", "reset", "ID")
+    rows = page("docs/reference/ids/rules.md").table("template", "range", "reset", "ID")
     assert len(rows) >= 10
     for source, numbers, reset, example in rows:
         new_id = written(rule_of(code(source), numbers, reset))
@@ -309,7 +312,7 @@ def test_examples_of_rules_make_the_ids_that_they_show() -> None:
 
 
 def test_mistakes_in_rules_have_the_messages_that_are_shown() -> None:
-    rows = page("docs/ids/rules.md").table("template, range, reset", "message")
+    rows = page("docs/reference/ids/rules.md").table("template, range, reset", "message")
     assert len(rows) >= 10
     for cell, message in rows:
         _, source, suffix = cell.split("`")
@@ -322,7 +325,7 @@ def test_mistakes_in_rules_have_the_messages_that_are_shown() -> None:
 def test_directives_write_what_is_shown() -> None:
     from resty_django.ids.engine import strftime
 
-    rows = page("docs/ids/rules.md").table("directive", "output", "example")
+    rows = page("docs/reference/ids/rules.md").table("directive", "output", "example")
     assert [code(row[0]) for row in rows] == strftime.KNOWN_DIRECTIVES.split()
     for directive, _, example in rows:
         assert written(rule_of(f"{{now:{code(directive)}}}{{counter}}", "0 to 99", "never")) == code(example) + "42"
@@ -331,7 +334,7 @@ def test_directives_write_what_is_shown() -> None:
 def test_every_template_field_and_every_field_of_a_rule_is_documented() -> None:
     from resty_django.ids.engine import template
 
-    rules = page("docs/ids/rules.md")
+    rules = page("docs/reference/ids/rules.md")
     documented = " ".join(row[0] for row in rules.table("field", "output"))
     for name in template.TEMPLATE_FIELDS.split(", "):
         assert re.search(rf"`{{{name}[:}}]", documented), name

@@ -1,4 +1,4 @@
-"""docs/api.md lists all public names, and no others."""
+"""docs/reference/python.md lists all public names, and no others."""
 
 from __future__ import annotations
 

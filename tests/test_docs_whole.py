@@ -30,16 +30,16 @@ from tests.docs_reader import ROOT, Block, Page, blocks, code, page, pages
 EVERYTHING = "\n".join(doc_page.text for doc_page in pages())
 PAGES = pytest.mark.parametrize("doc_page", pages(), ids=lambda doc_page: doc_page.name)
 MODELS: Mapping[type[Model], str] = {
-    IdRule: "docs/ids/admin.md",
-    IdCounter: "docs/ids/admin.md",
-    SharedDictionary: "docs/shdict.md",
-    KeyBan: "docs/limits/admin.md",
-    LimitOverride: "docs/limits/admin.md",
-    LimitPolicy: "docs/limits/admin.md",
-    QuotaUsage: "docs/limits/admin.md",
-    Overview: "docs/overview.md",
-    Cache: "docs/cache.md",
-    Job: "docs/qless/admin.md",
+    IdRule: "docs/reference/ids/admin.md",
+    IdCounter: "docs/reference/ids/admin.md",
+    SharedDictionary: "docs/reference/shared/shdict.md",
+    KeyBan: "docs/reference/limits/admin.md",
+    LimitOverride: "docs/reference/limits/admin.md",
+    LimitPolicy: "docs/reference/limits/admin.md",
+    QuotaUsage: "docs/reference/limits/admin.md",
+    Overview: "docs/reference/overview.md",
+    Cache: "docs/reference/cache/cache.md",
+    Job: "docs/reference/jobs/admin.md",
 }
 """The page that documents the permissions of each app."""
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -50,7 +50,7 @@ TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MUL
 
 def test_settings_are_documented_with_their_defaults(settings: Any) -> None:
     settings.RESTY_DJANGO = {}
-    text = page("docs/settings.md").text
+    text = page("docs/reference/settings.md").text
     for key, entry in SECTIONS.items():
         for path in entry.paths():
             value: Any = getattr(conf, key.lower())
@@ -58,24 +58,27 @@ def test_settings_are_documented_with_their_defaults(settings: Any) -> None:
                 value = value["default"] if isinstance(key_part, Name) else getattr(value, key_part.lower())
             fragment = page_of(path).partition("#")[2]
             row = next((line for line in text.splitlines() if f'id="{fragment}"' in line), None)
-            assert row is not None, f"docs/settings.md does not document {path}"
+            assert row is not None, f"docs/reference/settings.md does not document {path}"
             if isinstance(value, str | int | float | tuple | None):
                 default = json.dumps(value) if isinstance(value, str) else "[]" if value == () else repr(value)
                 assert row.split("|")[3].strip() == f"`{default}`", path
 
 
 def test_errors_are_documented_with_their_codes() -> None:
-    rows = {code(row[0]): row for row in page("docs/ids/service.md").table("class", "code", "UDP", "HTTP", "cause")}
+    rows = {
+        code(row[0]): row
+        for row in page("docs/reference/ids/service.md").table("class", "code", "UDP", "HTTP", "cause")
+    }
     kinds = [kind for kind in vars(errors).values() if inspect.isclass(kind) and issubclass(kind, errors.IdError)]
     assert set(rows) == {kind.__name__ for kind in kinds}
     statuses: dict[str, str] = {}
-    for status, codes in page("docs/ids/api.md").table("status", "codes"):
+    for status, codes in page("docs/reference/ids/api.md").table("status", "codes"):
         for word in re.findall(r"`(\w+)`", codes):
             statuses[word] = f"{statuses.get(word, '')} {status}"
     for kind in kinds:
         _, word, udp, http, _ = rows[kind.__name__]
         assert (code(word), int(udp), int(http)) == (kind.code, kind.udp_code, kind.http_status)
-        assert kind.code in statuses, f"docs/ids/api.md does not document {kind.code}"
+        assert kind.code in statuses, f"docs/reference/ids/api.md does not document {kind.code}"
         assert str(kind.http_status) in statuses[kind.code], kind.code
 
 
@@ -84,14 +87,14 @@ def test_causes_of_dropped_datagrams_are_documented() -> None:
     pattern = r'(?:Ignored|_note)\("(\w+)"|return "(network|rate)"|"(too_long)" if datagram else "(empty)"'
     causes = {name for match in re.findall(pattern, source) for name in match if name}
     assert len(causes) >= 9
-    assert causes - set(page("docs/ids/protocol.md").spans) == set()
+    assert causes - set(page("docs/reference/ids/protocol.md").spans) == set()
 
 
 def test_system_checks_are_documented() -> None:
     source = "\n".join(path.read_text() for path in (ROOT / "resty_django").rglob("*.py"))
     ids = set(re.findall(r'"(resty_\w+\.[EWI]\d{3})"', source))
     assert ids
-    assert ids == set(re.findall(r"`(resty_\w+\.[EWI]\d{3})`", page("docs/settings.md").text))
+    assert ids == set(re.findall(r"`(resty_\w+\.[EWI]\d{3})`", page("docs/reference/settings.md").text))
 
 
 def commands_of_the_wheel() -> list[tuple[str, BaseCommand]]:
@@ -128,7 +131,7 @@ def test_commands_are_documented_with_their_options() -> None:
 def test_addresses_of_the_api_are_documented() -> None:
     from resty_django.ids.api.urls import urlpatterns
 
-    text = page("docs/ids/api.md").text
+    text = page("docs/reference/ids/api.md").text
     for pattern in urlpatterns:
         route = str(pattern.pattern).replace("<resty_ids_name:name>", "<name>")
         assert f"{route}`" in text or route.startswith("^"), route
@@ -137,7 +140,7 @@ def test_addresses_of_the_api_are_documented() -> None:
 def test_addresses_of_the_api_of_jobs_are_documented() -> None:
     from resty_django.qless.api.urls import urlpatterns
 
-    text = page("docs/qless/api.md").text
+    text = page("docs/reference/jobs/api.md").text
     for pattern in urlpatterns:
         assert f" {re.sub('<resty_qless_name:', '<', str(pattern.pattern))}`" in text, pattern
 
@@ -161,7 +164,7 @@ def test_metrics_are_documented() -> None:
     names = {name for path in files for name in re.findall(r'"(resty_[a-z]+_[a-z_]+|resty_jobs)"', path.read_text())}
     names = {name for name in names if not name.endswith("_changelist")}
     documented = {
-        name.removesuffix("_total") for name in re.findall(r"`(resty_[a-z_]+)`", page("docs/metrics.md").text)
+        name.removesuffix("_total") for name in re.findall(r"`(resty_[a-z_]+)`", page("docs/reference/metrics.md").text)
     }
     assert len(names) > 20
     assert names - documented == set()
@@ -174,7 +177,7 @@ def test_permissions_are_documented() -> None:
             assert f"`{model._meta.app_label}.{codename}`" in text, codename
 
 
-@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/architecture.md"])
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/explanation/architecture.md"])
 def test_paths_on_pages_for_contributors_exist(name: str) -> None:
     paths = [span for span in page(name).spans if re.fullmatch(r"[a-z_]+/[a-z_/]*\w*(/|\.py|\.lua|\.md)", span)]
     assert len(paths) > 15
@@ -190,13 +193,13 @@ def test_commands_for_contributors_exist() -> None:
 
 
 def test_the_architecture_is_short() -> None:
-    assert len(page("docs/architecture.md").text.split()) <= 2000
+    assert len(page("docs/explanation/architecture.md").text.split()) <= 2000
 
 
 def test_guarantees_cover_every_fault_of_every_part() -> None:
-    text = page("docs/guarantees.md").text
-    faults = [row[0] for row in page("docs/guarantees.md").table("fault", "meaning")]
-    overview = page("docs/guarantees.md").table("part", *faults)
+    text = page("docs/explanation/guarantees.md").text
+    faults = [row[0] for row in page("docs/explanation/guarantees.md").table("fault", "meaning")]
+    overview = page("docs/explanation/guarantees.md").table("part", *faults)
     sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
     described = {
         re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-"): re.findall(
@@ -214,7 +217,7 @@ def test_guarantees_cover_every_fault_of_every_part() -> None:
 def test_the_table_of_weaknesses_is_whole_and_its_tests_exist() -> None:
     tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     existing = set(re.findall(r"def (test_\w+)", tests))
-    rows = page("docs/ids/guarantees.md").table("#", "id_server", "this package", "tests")
+    rows = page("docs/explanation/ids-guarantees.md").table("#", "id_server", "this package", "tests")
     assert [int(row[0]) for row in rows] == list(range(1, 25))
     for number, _, _, evidence in rows:
         assert re.findall(r"`(test_\w+)`", evidence), f"row {number} names no test"
@@ -300,7 +303,7 @@ def test_supported_versions_are_the_same_everywhere() -> None:
     assert f"Python {', '.join(python[:-1])} and {python[-1]};" in readme
     assert f"Django {', '.join(django[:-1])} and {django[-1]}." in readme
     assert project["requires-python"] == f">={python[0]}"
-    for name in ("README.md", "docs/tutorial.md"):
+    for name in ("README.md", "docs/tutorial/index.md"):
         assert f"Python {python[0]} or newer" in page(name).text
     newest = f"{django[-1].split('.')[0]}.{int(django[-1].split('.')[1]) + 1}"
     requirement = next(text for text in project["dependencies"] if text.startswith("Django"))
@@ -323,7 +326,7 @@ def test_licence_and_changelog_fit() -> None:
 
 
 def test_apps_are_documented() -> None:
-    rows = page("docs/architecture.md").table("app", "label")
+    rows = page("docs/explanation/architecture.md").table("app", "label")
     assert [code(row[0]) for row in rows] == list(resty_django.ALL_APPS)
     for name, label, *_ in rows:
         assert apps.get_app_config(code(label)).name == code(name)

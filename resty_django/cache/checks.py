@@ -23,7 +23,7 @@ from resty_django.conf import all_problems, conf
 from .backend_options import BACKEND, BackendOptions, common_options, faults, timeout_faults
 
 SESSIONS: Final = "django.contrib.sessions.backends.cache"
-HINT: Final = see("docs/cache-backend.md").strip() or None
+HINT: Final = see("docs/reference/cache/backend.md").strip() or None
 
 
 def check_backends(app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:

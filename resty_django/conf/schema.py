@@ -154,9 +154,9 @@ def key_text(path: tuple[str, ...]) -> str:
 
 
 def page_of(path: tuple[str, ...]) -> str:
-    """Return the place in the repository where the key is documented: `docs/settings.md#ids-step`."""
+    """Return the place in the repository where the key is documented: `docs/reference/settings.md#ids-step`."""
     keys = [key for key in path if not isinstance(key, Name)]
-    return "docs/settings.md#" + ("-".join(keys).lower() or "settings")
+    return "docs/reference/settings.md#" + ("-".join(keys).lower() or "settings")
 
 
 def see_key(path: tuple[str, ...]) -> str:

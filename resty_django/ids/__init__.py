@@ -1,6 +1,6 @@
 """Unique IDs built from rules: `next_id("order", app="shop")`, `next_ids("order", 3, app="shop")`.
 
-The rules are rows of `IdRule`; see docs/ids/ for rules, the service and its guarantees.
+The rules are rows of `IdRule`; see docs/reference/ids/ for rules, the service and its guarantees.
 """
 
 from __future__ import annotations

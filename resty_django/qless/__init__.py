@@ -4,7 +4,8 @@
 
     jid = client.queues["mail"].put("shop.jobs.SendInvoice", {"order": 7})
 
-docs/qless/client.md describes the client, docs/qless/core.md the script in Redis (`resty_django.qless.core`).
+docs/reference/jobs/client.md describes the client, docs/reference/jobs/core.md the script in Redis
+(`resty_django.qless.core`).
 """
 
 from __future__ import annotations

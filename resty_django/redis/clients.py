@@ -63,7 +63,7 @@ def _no_redis(alias: str, why: str) -> ImproperlyConfigured:
     return ImproperlyConfigured(
         f"The cache {alias!r} in CACHES does not provide a Redis client for resty_django: {why}. "
         f'Set CACHES[{alias!r}]["BACKEND"] to "django_redis.cache.RedisCache" with the LOCATION of one server, '
-        f"of Sentinel or of a cluster.{see('docs/redis.md')}"
+        f"of Sentinel or of a cluster.{see('docs/production/redis.md')}"
     )
 
 

@@ -1,4 +1,4 @@
-"""The mistakes that docs/common-mistakes.md describes, as a new user makes them: settings, and a command or code."""
+"""The mistakes of docs/howto/common-mistakes.md, as a new user makes them: settings, and a command or code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each mistake of docs/common-mistakes.md is made for real, and the page shows the message that the program prints."""
+"""Each mistake of docs/howto/common-mistakes.md is made for real, and the page shows the printed message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests import processes
 from tests.docs_reader import ROOT, page
 from tests.integration.mistakes import MISTAKES, Mistake
 
-PAGE = page("docs/common-mistakes.md")
+PAGE = page("docs/howto/common-mistakes.md")
 SETTINGS = """
 import os
 import resty_django

@@ -1,4 +1,4 @@
-"""docs/privacy.md: its calls delete the data of one person in each store, and its retention is the one of the code."""
+"""docs/explanation/privacy.md: its calls delete a person's data in each store, and its retention is the code's."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_the_calls_of_the_page_delete_a_key_everywhere(
     assert ArchivedJob.objects.count() == 2
 
     namespace: dict[str, Any] = {}
-    for block in page("docs/privacy.md").blocks:
+    for block in page("docs/explanation/privacy.md").blocks:
         if block.language == "python":
             execute(block.text, block.place, namespace)
 
@@ -120,7 +120,7 @@ def test_the_calls_of_the_page_delete_a_key_everywhere(
 
 
 def test_the_page_shows_the_retention_that_is_built_in() -> None:
-    rows = {row[0]: row[2] for row in page("docs/privacy.md").table("data", "location", "retention")}
+    rows = {row[0]: row[2] for row in page("docs/explanation/privacy.md").table("data", "location", "retention")}
     text = " ".join(rows.values())
     assert TOP_KEYS_KEEP_SECONDS == 2 * 3600
     assert KEEP_SECONDS == 7 * 86_400

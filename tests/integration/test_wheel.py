@@ -60,8 +60,11 @@ def test_an_address_of_the_project_reaches_metadata_and_readme() -> None:
         "[a](https://example.org/pages/docs/a.md#b) ![c](https://example.org/raw/docs/c.png) "
         "[d](https://example.com/d) [e](#e)"
     )
-    assert documentation("docs/settings.md#ids") == "docs/settings.md#ids"
-    assert documentation("docs/settings.md", "https://example.org") == "https://example.org/docs/settings.md"
+    assert documentation("docs/reference/settings.md#ids") == "docs/reference/settings.md#ids"
+    assert (
+        documentation("docs/reference/settings.md", "https://example.org")
+        == "https://example.org/docs/reference/settings.md"
+    )
 
 
 def test_the_readme_outside_of_the_repository_has_no_relative_link_and_a_clone_command() -> None:

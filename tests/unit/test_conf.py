@@ -138,14 +138,14 @@ def test_importing_the_settings_module_reads_no_settings() -> None:
 
 def test_every_key_is_documented_at_its_anchor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(address, "SITE", "https://example.org")
-    text = (ROOT / "docs" / "settings.md").read_text()
+    text = (ROOT / "docs" / "reference" / "settings.md").read_text()
     for key, entry in SECTIONS.items():
         for path in [(key,), *entry.paths()]:
             assert f'<a id="{see_key(path).partition("#")[2].rstrip(".")}"></a>' in text, path
 
 
 def test_documented_defaults_equal_the_defaults_of_the_code() -> None:
-    text = (ROOT / "docs" / "settings.md").read_text()
+    text = (ROOT / "docs" / "reference" / "settings.md").read_text()
     for key, value in {
         "ids-step": 1,
         "ids-wait": 2.0,

@@ -532,7 +532,7 @@ def test_the_tutorial_works_as_described(reader: Reader) -> None:
 
 
 def test_the_tutorial_says_what_the_test_looks_for() -> None:
-    start = page("docs/tutorial.md")
+    start = page("docs/tutorial/index.md")
     assert [chapter.path.name for chapter in CHAPTERS] == [
         link.removeprefix("tutorial/") for _, link in re.findall(r"^\| \[(\d\. [^\]]+)\]\(([^)]+)\)", start.text, re.M)
     ]

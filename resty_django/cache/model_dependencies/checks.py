@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from django.apps import AppConfig, apps
 from django.core.checks import CheckMessage, Error, Warning
@@ -21,6 +22,8 @@ from resty_django.text.suggestions import did_you_mean
 
 from . import registry
 from .querysets import CacheInvalidatingQuerySet
+
+PAGE: Final = "docs/reference/cache/cache.md"
 
 
 def check_dependencies(app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
@@ -44,7 +47,7 @@ def _not_installed(label: str, origin: str) -> Error:
     hint = did_you_mean(label, labels, "Add its app to INSTALLED_APPS, or correct the label.")
     return Error(
         f"{origin} depends on the model {label!r}, which is not installed.",
-        hint=f"{hint} {see('docs/cache.md')}".strip(),
+        hint=f"{hint} {see(PAGE)}".strip(),
         id="resty_cache.E003",
     )
 
@@ -58,14 +61,14 @@ def _unknown_fields(model: type[Model], fields: registry.Fields, origin: str) ->
             hint = did_you_mean(name, names, f"It has {', '.join(names)}.")
             yield Error(
                 f"{origin} depends on the field {name!r}, which {model._meta.label} does not have.",
-                hint=f"{hint} {see('docs/cache.md')}".strip(),
+                hint=f"{hint} {see(PAGE)}".strip(),
                 id="resty_cache.E004",
             )
         else:
             if not (field.concrete or field.many_to_many):
                 yield Error(
                     f"{origin} depends on the field {name!r} of {model._meta.label}, which has no column.",
-                    hint=f"Depend on the model and the fields that store the relation. {see('docs/cache.md')}".strip(),
+                    hint=f"Depend on the model and the fields that store the relation. {see(PAGE)}".strip(),
                     id="resty_cache.E004",
                 )
 
@@ -75,6 +78,6 @@ def _silent_base_manager(model: type[Model], origin: str) -> Warning:
     return Warning(
         f"{origin} depends on {model._meta.label}, whose Meta.base_manager_name is {manager!r}. This manager does not "
         "invalidate what depends on rows that add() of related objects or SET_NULL changes.",
-        hint=f"Derive it from CacheInvalidatingManager, or remove base_manager_name. {see('docs/cache.md')}".strip(),
+        hint=f"Derive it from CacheInvalidatingManager, or remove base_manager_name. {see(PAGE)}".strip(),
         id="resty_cache.W003",
     )

@@ -7,7 +7,7 @@
     with no_limits():                           # everything passes
         client.get("/login/")
 
-See docs/limits/testing.md. For pytest: `pytest_plugins = ["resty_django.limits.testing.pytest_plugin"]`.
+See docs/reference/limits/testing.md. For pytest: `pytest_plugins = ["resty_django.limits.testing.pytest_plugin"]`.
 """
 
 from .assertions import LimitsTestMixin, assert_limited, assert_not_limited

@@ -1,4 +1,4 @@
-"""Events that the core announces: `client.events()`. docs/qless/core.md lists the channels.
+"""Events that the core announces: `client.events()`. docs/reference/jobs/core.md lists the channels.
 
 events = client.events()
 

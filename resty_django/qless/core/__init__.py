@@ -2,7 +2,7 @@
 
     source("ql:")  # the script text, for EVAL and SCRIPT LOAD in any language
 
-docs/qless/core.md describes its commands. Pure: needs neither Django nor a Redis client.
+docs/reference/jobs/core.md describes its commands. Pure: needs neither Django nor a Redis client.
 """
 
 from __future__ import annotations

@@ -13,5 +13,5 @@ So a committed order has its job, also if Redis is down, and one that is rolled 
 Any process may send a row again at any time, as the core carries out each command of a row once (`once`). So no step
 needs to be exact: a claim only avoids work that is done twice, and a process may die between any two steps.
 
-See docs/qless/outbox.md.
+See docs/reference/jobs/outbox.md.
 """

@@ -22,7 +22,7 @@ A call passes through these steps, from `delay(7)` to a single command of the se
 Options have two forms: the keywords that people write, which mypy checks (`TaskKeywords`, `EnqueueKeywords`), and the
 checked values that are made of them (`TaskOptions`, `EnqueueOptions`), which describe them. Next to this module,
 `message` converts a call into a job and back, `canvas` makes chains, groups and callbacks, `schedule` enqueues periodic
-tasks, and `results` reads the results. See docs/qless/tasks.md.
+tasks, and `results` reads the results. See docs/reference/jobs/tasks.md.
 """
 
 from __future__ import annotations

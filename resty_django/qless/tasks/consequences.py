@@ -1,6 +1,6 @@
 """Consequences of the end of a task or a group: callbacks, and policies for the tasks that wait for others.
 
-They are sent with the job, and the core applies them in the step that ends it. See docs/qless/core.md.
+They are sent with the job, and the core applies them in the step that ends it. See docs/reference/jobs/core.md.
 """
 
 from __future__ import annotations

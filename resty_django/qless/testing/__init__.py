@@ -9,7 +9,7 @@
         worker.drain(seconds=60)  # also the retries of the next minute
     result.get()
 
-See docs/qless/testing.md.
+See docs/reference/jobs/testing.md.
 """
 
 from .recorder import EnqueuedGroup, EnqueuedTask, Recorder, assert_enqueued, assert_not_enqueued, record

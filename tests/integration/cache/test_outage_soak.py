@@ -1,4 +1,4 @@
-"""Eight processes under load whose store is stopped, restarted empty and failed over: the figures in docs/cache.md."""
+"""Eight processes under load whose store is stopped, restarted empty and failed over: figures of the cache's page."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ async def test_writes_need_a_channel(make: Make) -> None:
     assert await a.lookup("k", value("v")) == ("v", None, 3)
 
 
-# --- what differs from lua-resty-mlcache, as docs/cache.md lists it ---
+# --- what differs from lua-resty-mlcache, as docs/reference/cache/cache.md lists it ---
 
 
 async def test_a_set_whose_serializer_fails_has_set_the_value(make: Make) -> None:

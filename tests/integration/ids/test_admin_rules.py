@@ -356,7 +356,7 @@ def test_issue_returns_an_id_and_logs_it(admin_client: Client) -> None:
 
 
 def test_the_steps_of_moving_from_id_server(admin_client: Client) -> None:
-    """docs/ids/from-id-server.md: a script is copied, its counter set above the saved value of the old table."""
+    """docs/coming-from/id-server.md: a script is copied, its counter set above the saved value of the old table."""
     saved = 499
     data = rule_data(name="order_id", kind="lua", source=LUA, max_counter=999, reset_seconds=0, segment_size=100)
     assert admin_client.post(f"{RULES}add/", data).status_code == 302

@@ -1,4 +1,4 @@
-"""Flaws of id_server that need a separate test; docs/ids/guarantees.md lists all of them, with their tests."""
+"""Flaws of id_server that need a separate test; docs/explanation/ids-guarantees.md lists all, with their tests."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_a_dumped_file_loads_again(specs: list[PolicySpec]) -> None:
 
 
 def test_the_file_in_the_docs_loads() -> None:
-    page = Path(__file__).parents[3] / "docs" / "limits" / "policies.md"
+    page = Path(__file__).parents[3] / "docs" / "reference" / "limits" / "policies.md"
     (example,) = re.findall(r"```json\n(.*?)```", page.read_text(), re.DOTALL)
     assert [str(change.row) for change in load(example)] == ["checkout", "address 192.0.2.7 in checkout"]
 

@@ -129,7 +129,7 @@ for _ in "ab":
 
 
 def test_the_settings_of_the_documentation_ship(tmp_path: Path, tcp: LogServer) -> None:
-    block = next(block for block in page("docs/logs.md").blocks if "LOGGING" in block.text)
+    block = next(block for block in page("docs/reference/request-ids/logs.md").blocks if "LOGGING" in block.text)
     settings = block.text.replace('"logs.example.org"', '"127.0.0.1"').replace("5170", str(tcp.port))
     assert str(tcp.port) in settings
     (tmp_path / "site_with_logs.py").write_text(settings)

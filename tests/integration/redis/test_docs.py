@@ -1,4 +1,4 @@
-"""docs/redis.md: its settings are obeyed, and the rights that it names are enough."""
+"""docs/production/redis.md: its settings are obeyed, and the rights that it names are enough."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.docs_reader import execute, page
 
 from .conftest import Use
 
-PAGE = page("docs/redis.md")
+PAGE = page("docs/production/redis.md")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The examples of logging in docs/txid.md work unchanged: each `LOGGING` is set up in a separate process."""
+"""The examples of logging in the page of txids work unchanged: each `LOGGING` is set up in a separate process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 
 from tests.docs_reader import ROOT, Block, page
 
-PAGE = page("docs/txid.md")
+PAGE = page("docs/reference/request-ids/txid.md")
 SHOWN = [block for block in PAGE.blocks if block.text.startswith("LOGGING =")]
 ID = "cbpvimguo4hkaps9lf6g"
 

@@ -94,6 +94,6 @@ def test_host_and_port_win_over_a_path(options: dict[str, Any], address: str) ->
 
 def test_the_table_of_the_documentation_has_all_options_and_their_defaults() -> None:
     documented: dict[str, Any] = {}
-    for names, default, _ in page("docs/logs.md").table("option", "default", "meaning"):
+    for names, default, _ in page("docs/reference/request-ids/logs.md").table("option", "default", "meaning"):
         documented |= dict.fromkeys(re.findall(r"`(\w+)`", names), ast.literal_eval(code(default)))
     assert documented == {field.name: field.default for field in dataclasses.fields(LogOptions)}

@@ -8,7 +8,7 @@
 - `manage.py runqless --via celery` dispatches jobs to Celery's workers.
 - `send` sends a task to Celery that can depend on jobs, and on which jobs can depend.
 
-See docs/qless/celery.md.
+See docs/reference/jobs/celery.md.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 - `runner`: runs these jobs in a worker.
 - `results`: the data of these jobs, and Django's `TaskResult` made from them.
 
-See docs/qless/django-tasks.md.
+See docs/reference/jobs/django-tasks.md.
 """
 
 from __future__ import annotations

@@ -370,7 +370,7 @@ def test_options_are_set_and_unset(admin_client: Browser, jobs_site: Client) -> 
 
 
 def test_documented_options_are_the_known_options() -> None:
-    documentation = page("docs/qless/core.md")
+    documentation = page("docs/reference/jobs/core.md")
     names = {
         name for row in documentation.table("option", "default", "meaning") for name in re.findall(r"`([^`]+)`", row[0])
     }

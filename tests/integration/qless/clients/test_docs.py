@@ -21,7 +21,7 @@ from tests.docs_reader import execute, page
 
 pytestmark = pytest.mark.contract
 
-PAGE = "docs/qless/client.md"
+PAGE = "docs/reference/jobs/client.md"
 UNTOLD = {
     "add_hook",
     "run",
@@ -81,4 +81,4 @@ def test_the_page_describes_all_errors() -> None:
         if inspect.isclass(exported := getattr(resty_django.qless, name)) and issubclass(exported, QlessError)
     }
     assert documented | ERRORS_OF_TASKS == errors - {"QlessError"}
-    assert set(page("docs/qless/tasks.md").spans) >= ERRORS_OF_TASKS
+    assert set(page("docs/reference/jobs/tasks.md").spans) >= ERRORS_OF_TASKS

@@ -9,7 +9,7 @@ from tests.docs_reader import page
 
 from .test_contract import COMMANDS
 
-PAGE = "docs/qless/core.md"
+PAGE = "docs/reference/jobs/core.md"
 
 
 def test_the_page_describes_all_commands() -> None:

@@ -1,4 +1,4 @@
-"""The code on docs/qless/outbox.md runs, and its settings are right."""
+"""The code on docs/reference/jobs/outbox.md runs, and its settings are right."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_the_code_of_the_page_runs(outbox: Client, settings: Any, monkeypatch: p
     monkeypatch.setitem(settings.DATABASES, "ids", {})
     namespace: dict[str, Any] = {"send_invoice": note}
     used = []
-    for block in page("docs/qless/outbox.md").blocks:
+    for block in page("docs/reference/jobs/outbox.md").blocks:
         if block.language != "python":
             continue
         execute(block.text, block.place, namespace)

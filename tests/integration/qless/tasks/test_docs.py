@@ -14,7 +14,7 @@ from resty_django.qless.tasks import results as states
 from resty_django.qless.tasks.options import EnqueueKeywords, TaskKeywords
 from tests.docs_reader import execute, page
 
-PAGE = "docs/qless/tasks.md"
+PAGE = "docs/reference/jobs/tasks.md"
 
 
 def words(column: str, *others: str, name: str = PAGE) -> set[str]:
@@ -52,7 +52,7 @@ def test_the_page_lists_all_options_of_the_backend() -> None:
     from resty_django.qless.integrations.django_tasks import QlessBackend
     from resty_django.qless.integrations.django_tasks.task import OPTION_NAMES
 
-    name = "docs/qless/django-tasks.md"
+    name = "docs/reference/jobs/django-tasks.md"
     assert words("option", "default", "meaning", name=name) == QlessBackend.option_names
     assert words("option of a task", "meaning", "on Django 6.0", name=name) == {*OPTION_NAMES}
 

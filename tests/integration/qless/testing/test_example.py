@@ -1,4 +1,4 @@
-"""The example project of docs/qless/testing.md: its tests pass in a separate project."""
+"""The example project of docs/reference/jobs/testing.md: its tests pass in a separate project."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.docs_reader import page as page_of
 
 pytestmark = pytest.mark.slow
 
-PAGE = "docs/qless/testing.md"
+PAGE = "docs/reference/jobs/testing.md"
 
 
 def test_tests_of_the_example_project_pass(tmp_path: Path) -> None:
