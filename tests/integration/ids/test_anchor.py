@@ -12,7 +12,7 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.db.models import F
 
-from resty_django.ids import next_id, next_ids, service
+from resty_django.ids import next_ids, service
 from resty_django.ids.models import AnchorField, IdRule
 
 pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
@@ -27,10 +27,10 @@ FIELDS: Mapping[str, Any] = {
 }
 
 
-def historical(state: str) -> Any:
-    """The model as a data migration sees it that depends on this migration."""
+def historical() -> Any:
+    """The model as a data migration sees it."""
     loader = MigrationExecutor(connection).loader
-    return loader.project_state(("resty_ids", state)).apps.get_model("resty_ids", "IdRule")
+    return loader.project_state(("resty_ids", "0001_initial")).apps.get_model("resty_ids", "IdRule")
 
 
 def by_fixture(tmp_path: Any) -> None:
@@ -68,14 +68,8 @@ WAYS: Mapping[str, Callable[[Any], Any]] = {
     "update_or_create": lambda tmp_path: IdRule.objects.update_or_create(name="order", defaults=dict(FIELDS)),
     "bulk_create": lambda tmp_path: IdRule.objects.bulk_create([IdRule(**FIELDS)]),
     "bulk_create without conflicts": by_update_conflicts,
-    "first data migration": lambda tmp_path: historical("0001_initial").objects.create(**FIELDS),
-    "first data migration in bulk": lambda tmp_path: historical("0001_initial").objects.bulk_create(
-        [historical("0001_initial")(**FIELDS)]
-    ),
-    "data migration": lambda tmp_path: historical("0002_anchor").objects.create(**FIELDS),
-    "data migration in bulk": lambda tmp_path: historical("0002_anchor").objects.bulk_create(
-        [historical("0002_anchor")(**FIELDS)]
-    ),
+    "data migration": lambda tmp_path: historical().objects.create(**FIELDS),
+    "data migration in bulk": lambda tmp_path: historical().objects.bulk_create([historical()(**FIELDS)]),
     "fixture": by_fixture,
     "raw SQL": by_sql,
 }
@@ -95,7 +89,7 @@ def stale_save_edit(minimum: int) -> None:
 
 
 def historical_edit(minimum: int) -> None:
-    rule = historical("0001_initial").objects.get()
+    rule = historical().objects.get()
     rule.min_counter = minimum
     rule.save()
 
@@ -152,27 +146,3 @@ def test_an_edit_of_the_minimum_moves_no_anchor(
 ) -> None:
     others = numbers(settings, tmp_path, "save", 1, ("save", 10, True))
     assert not others & numbers(settings, tmp_path, creation, 0, (edit, 10, after_use))
-
-
-def test_rules_left_at_zero_are_anchored_by_the_migration_unless_they_have_counters(settings: Any) -> None:
-    from importlib import import_module
-
-    migration = import_module("resty_django.ids.migrations.0002_anchor")
-    IdRule.objects.bulk_create([IdRule(**{**FIELDS, "name": name}) for name in ("unused", "used", "edited")])
-    IdRule.objects.update(anchor=0)
-    next_id("used")
-    service.stop()
-    IdRule.objects.get(name="edited").save()
-
-    class Apps:
-        @staticmethod
-        def get_model(*names: str) -> type[IdRule]:
-            return IdRule
-
-    class Editor:
-        pass
-
-    editor = Editor()
-    editor.connection = connection  # type: ignore[attr-defined]
-    migration.anchor_unused_rules(Apps, editor)
-    assert dict(IdRule.objects.values_list("name", "anchor")) == {"unused": MINIMUM, "used": 0, "edited": 0}
