@@ -140,9 +140,10 @@ RUN_ELSEWHERE = (
 WITH_CODE = [
     doc_page
     for doc_page in pages()
-    # Run elsewhere: tutorial/ from the wheel (tests/wheel/test_tutorial.py), howto/ on new sites (test_docs_howto.py).
+    # Run elsewhere: tutorial/ from the wheel (tests/wheel/test_tutorial.py), howto/ on new sites (test_docs_howto.py),
+    # coming-from/ as projects (tests/integration/test_coming_from_more.py).
     if doc_page.name not in RUN_ELSEWHERE
-    and doc_page.path.parent.name not in ("tutorial", "howto")
+    and doc_page.path.parent.name not in ("tutorial", "howto", "coming-from")
     and any(block.language == "python" for block in doc_page.blocks)
 ]
 

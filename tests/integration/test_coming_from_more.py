@@ -1,6 +1,6 @@
 """The projects of docs/coming-from/ do after the port what they did before it.
 
-`BEFORE` names the packages whose projects were run in the same way, once, with these versions.
+The `check_` functions also hold for the projects before the port, with a Python that has the other package.
 """
 
 from __future__ import annotations
