@@ -1,6 +1,9 @@
--- worker.alive  worker queue ...   Records that the worker is alive and serves these queues. Reply: 1
--- workers.alive                    Reply: JSON list {name, age, queues} of the workers that report in, latest first
--- Cost      O(log n) for n such workers, plus one step for each worker dropped (at most 20); O(n) to list them
+-- worker.alive  worker queue ...
+--   Records that the worker is alive and serves these queues.
+--   Reply: 1
+-- workers.alive
+--   Reply: JSON list of {name, age, queues} of the workers that call `worker.alive`, latest first; `age` in seconds
+-- Cost  O(log n) for n such workers, plus one step for each worker dropped (at most 20); O(n) to list them
 -- Uses two keys that other cores do not have: the zset `alive` (worker -> time of its last report) and the hash
 -- `alive-queues` (worker -> JSON). Workers that have not reported for 600 seconds are dropped, also from `workers`.
 -- The command `workers` handles workers that have never reported.

@@ -1,14 +1,28 @@
--- cancel    jid ...               Reply: the jids. Cancels a job that others wait for only together with them
--- expire    failed|complete jid when ...   Reply: number of jobs deleted: of at most 100, oldest first. A job stays if it
---                                 is not in this state since `when`, others wait for it or its groups, or its failure
---                                 group is being retried. No callbacks follow, and its groups count it as before
--- priority  jid number            Reply: the number
--- depends   jid on jid ...        Reply: 1. Only for a job that already waits for others
--- depends   jid off jid ... | all Reply: 1
--- stage     jid jid ...           Reply: the number of staged jobs. The next put of the first job with `staged` makes
---                                 it wait for the others. For lists too long for one call. Expires after an hour
--- log       jid message [json]    Appends to the history
--- Cost      one step for each job, and for each tag and dependency of a canceled job
+-- cancel  jid ...
+--   Deletes jobs. Complete jobs are left alone. A job on which others depend is only canceled together with these.
+--   Reply: list of the jids
+-- expire  failed|complete, and for each of at most 100 jobs, oldest first: jid when
+--   Deletes the jobs that have been in this state since `when`, as `oldest` returns it. Failed jobs stay if others wait
+--   for them or their groups, or if their failure group is being retried. Other clients see canceled jobs, but no
+--   callbacks follow, and groups still count the jobs as failed.
+--   Reply: integer: number of jobs deleted
+-- priority  jid number
+--   Changes the priority. A waiting job goes ahead of all others with the new priority, unless `fixes` is `all`.
+--   Reply: integer: the priority
+-- depends  jid on jid ...
+--   Adds dependencies to a job that already waits for others.
+--   Reply: 1
+-- depends  jid off jid ...|all
+--   Removes dependencies. A job with none left waits in its queue.
+--   Reply: 1
+-- stage  jid jid ...
+--   Stages dependencies, in as many calls as necessary: the next put of the first job with `staged` makes it wait for
+--   the others. They expire after an hour.
+--   Reply: integer: number of staged jobs
+-- log  jid message [object]
+--   Appends an entry to the history.
+--   Reply: nil
+-- Cost  one step for each job, and for each tag and dependency of a canceled job
 -- While workers write an archive, `canceled` lists up to 10 000 canceled jobs for it, as JSON {at, job}; see
 -- archive/marks.py.
 local MAX_CANCELED, MAX_CANCELED_DATA = 10000, 65536

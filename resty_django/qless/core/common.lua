@@ -1,7 +1,7 @@
 -- Helpers for all commands: configuration and arguments.
 
--- `fixes`, the profile of fixes for flaws of qless-core: `none`; `shared`, the default, those on which no client of qless can
--- depend; or `all`. Any other value, which only another core can store, counts as `shared`.
+-- `fixes`, the profile of fixes for flaws of qless-core: `none`; `shared`, the default, those on which no client of
+-- qless can depend; or `all`. Any other value, which only another core can store, counts as `shared`.
 local max_payload, max_history, fixes, moment, max_index, index_classes
 
 -- Return the values of the named options, false for those not set. Commands that change data call this first: it sets

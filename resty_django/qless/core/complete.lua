@@ -1,9 +1,15 @@
--- complete  jid worker queue data [next queue] [delay s] [depends json] [result json] [ttl s] [pending 1]
---           Reply: `complete`; with `next`, the job's state in that queue: `waiting`, `scheduled` or `depends`;
---           with `pending`, if later calls have to release its dependents, `pending`
--- complete.many  worker queue, and for each of at most 100 jobs: jid data result ttl; '' for no result, and no ttl
---           Reply: for each job `complete`, `pending`, or the text of the error, which leaves that job unchanged
--- Cost      O(log n), plus one step for each dependent and each expiring complete job, at most 100 of each in a call
+-- complete  jid worker queue data [next queue] [delay s] [depends list] [result json] [ttl s] [pending 1]
+--   Completes a job, or moves it to the queue `next`. Only completion releases its dependents. The result is kept for
+--   `ttl` seconds, or else as long as the job.
+--   Reply: `complete`; with `next`, the job's state in that queue: `waiting`, `scheduled` or `depends`; with `pending`,
+--   if later calls have to release its dependents, `pending`
+-- complete.many  worker queue, and for each of at most 100 jobs: jid data result ttl
+--   Completes jobs of one queue; costs less than a call for each. An empty string stands for no result and for no ttl.
+--   Jobs without dependents are completed first. If the whole call fails, some jobs may be complete: call `complete`
+--   for
+--   each.
+--   Reply: for each job `complete`, `pending`, or the text of an error, which leaves the job unchanged
+-- Cost  O(log n), plus one step for each dependent and each expiring complete job, at most 100 of each in a call
 
 -- Raise an error unless this worker is running the job. `job`: its state and worker, and more. `is`, `whose`: words of
 -- the messages, which differ between commands.

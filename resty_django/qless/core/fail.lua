@@ -1,9 +1,19 @@
--- fail      jid worker group message [data]              Reply: jid
--- retry     jid queue worker [delay=0] [group [message]] Reply: number of retries left; negative: the job has failed
--- heartbeat jid worker [data]                            Reply: new expiry time of the lock
--- timeout   jid ...                                      Requeues the jobs ahead of all others; stops at an error
--- progress  jid worker share [message]                   Reply: 1. Stored in a separate key until the job is deleted
--- Cost      O(log n)
+-- fail  jid worker group message [data]
+--   Fails a job and adds it to a failure group.
+--   Reply: jid
+-- retry  jid queue worker [delay=0] [group [message]]
+--   Returns a job to its queue.
+--   Reply: integer: number of retries left; negative: the job has failed
+-- heartbeat  jid worker [data]
+--   Extends the job's lock by the configured duration.
+--   Reply: integer: new expiry time of the lock
+-- timeout  jid ...
+--   Takes running jobs from their workers and requeues them ahead of all others. Stops at the first error.
+--   Reply: nil
+-- progress  jid worker share [message]
+--   Records the progress of a running job.
+--   Reply: 1
+-- Cost  O(log n)
 if command == 'heartbeat' then
   local title, jid, worker, data = 'Heartbeat', ARGV[3], ARGV[4], ARGV[5]
   need(title, 'worker', need(title, 'jid', jid) and worker)

@@ -1,18 +1,28 @@
--- failed                           Reply: JSON {group: count}
--- failed    group [start=0] [limit=25]   Reply: JSON {total, jobs: [jid]}, newest first
--- oldest    failed|complete group [skip=0] [count=100]   Reply: list of jid, queue and time in turn, oldest first: of
---                                  at most 1000 jobs of the group, '' as the time of one that has not failed in it; or
---                                  of complete jobs, whatever the group
--- failures.latest   count group ... Reply: JSON list, for each group: {total, times, classes, message, first}: when its
---                                  latest `count` jobs failed (at most 25), newest first, and their classes; the end of
---                                  the newest job's message; when its oldest job failed. At most 100 groups
--- failures.between  start end group ...   Reply: JSON list, for each group: [count, first, last]: the number of its jobs
---                                  that failed from `start` until before `end`, and when the first and the last one did
--- unfail    queue group [count=25] Reply: number of jobs of the group moved to the queue, oldest first: the
---                                  first 100 now, the others by later calls
--- pace      group rate            Reply: number of jobs of the group that will return to their queues, oldest first, at
---                                  this rate per second; with the rate 0, of those that stay failed since this stops
--- Cost      O(k) for k groups or jobs; O(k log n) for `failures.between`
+-- failed
+--   Reply: JSON {group: count}
+-- failed  group [start=0] [limit=25]
+--   Reply: JSON {total, jobs: [jid]}, newest first
+-- oldest  failed group [skip=0] [count=100]
+--   Returns at most 1000 jobs, oldest first.
+--   Reply: list of jid, queue and time of the failure in turn; the time is '' for a job that has not failed in the
+--   group
+-- oldest  complete '' [skip=0] [count=100]
+--   Reply: the same for complete jobs, with the queue of their last run and the time of the completion
+-- failures.latest  count group ...
+--   Describes at most 100 groups by their latest `count` jobs, at most 25.
+--   Reply: JSON list, for each group: {total, times, classes, message, first}: when these jobs failed, newest first;
+--   their classes; the last 2000 bytes of the newest job's message; when the oldest job of the group failed
+-- failures.between  start end group ...
+--   Counts the jobs of at most 100 groups that failed from `start` until before `end`.
+--   Reply: JSON list, for each group: [count, first, last]: the number, and when the first and the last one failed, or
+--   0
+-- unfail  queue group [count=25]
+--   Moves the oldest jobs of a group to a queue: 100 now, the others by later calls.
+--   Reply: integer: number of jobs
+-- pace  group rate
+--   Returns the jobs of a group to their queues, oldest first, `rate` of them per second. The rate 0 stops this.
+--   Reply: integer: number of jobs that will return; with the rate 0, of those that stay failed
+-- Cost  O(k) for k groups or jobs; O(k log n) for `failures.between`
 if command == 'page' and ARGV[3] == 'failed' then
   local cursor, limit = page()
   local scanned = call('SSCAN', prefix .. 'failures', format('%.0f', cursor), 'COUNT', limit)

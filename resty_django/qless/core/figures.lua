@@ -1,22 +1,23 @@
 -- Figures by queue and class: completions with their running times, pops with their waiting times, and failures.
 --
 -- `b:<unit><n>` is a hash of the n-th minute, hour or day since the epoch (units m, h, d): a bucket. Its fields are
--- <kind><bin>\n<queue>\n<class>, its values counts. Kinds: `r` a completion, with the bin of its running time; `w` a pop,
--- with the bin of its waiting time; `f` a failure, without a bin. Bin n holds the times from 2^(n/2) ms. From 1000 fields
--- of a bucket on, further combinations of queue and class count under the queue and an empty class, as do names that are
--- longer than 300 bytes together; from 2000 fields on, under two empty names. A bucket that has ended is packed: it has one
--- field c\n<queue>\n<class> for each queue and class, with counts such as `r5=3 f=1`, and fields of late events next to
--- them. This keeps the number of fields low that a read for all names or for one returns.
+-- <kind><bin>\n<queue>\n<class>, its values counts. Kinds: `r` a completion, with the bin of its running time; `w` a
+-- pop, with the bin of its waiting time; `f` a failure, without a bin. Bin n holds the times from 2^(n/2) ms. From 1000
+-- fields of a bucket on, further combinations of queue and class count under the queue and an empty class, as do names
+-- that are longer than 300 bytes together; from 2000 fields on, under two empty names. A bucket that has ended is
+-- packed: it has one field c\n<queue>\n<class> for each queue and class, with counts such as `r5=3 f=1`, and fields of
+-- late events next to them. This keeps the number of fields low that a read for all names or for one returns.
 --
--- A call writes to the bucket of its minute alone, with one HINCRBY for each field. The first call of a minute adds at most two buckets
--- that have ended to the bucket of their hour or day. `b:open` is a sorted set of the buckets that are not added yet, by
--- the time from which they may be added: after another minute, so that clocks may differ.
+-- A call writes to the bucket of its minute alone, with one HINCRBY for each field. The first call of a minute adds at
+-- most two buckets that have ended to the bucket of their hour or day. `b:open` is a sorted set of the buckets that are
+-- not added yet, by the time from which they may be added: after another minute, so that clocks may differ.
 --
--- figures   unit n [queue] [class] [count]
---           Reply: list of fields and values of a bucket, and of those that will be added to it; a field may occur more
---           than once, and a count in several fields. Empty names: of all queues, of all classes. With `count`, at most
---           60: a list of such lists, of the buckets from n on
--- Cost      O(1) for an event, and O(k) for the k fields of two buckets once a minute; O(k) for `figures`
+-- figures  unit n [queue] [class] [count]
+--   Returns the figures by queue and class of the n-th minute, hour or day (`m`, `h`, `d`) since the epoch, including
+--   those that are not added to it yet. An empty name stands for all queues or classes.
+--   Reply: list of fields and values; a field may occur more than once, and a count in several fields: add them up.
+--   With `count`, at most 60: a list of such lists, for the spans from n on
+-- Cost  O(1) for an event, and O(k) for the k fields of two buckets once a minute; O(k) for `figures`
 
 -- Record events of a queue in this minute, one for each class. `values`: their seconds; nil for failures.
 local function record_figures(kind, queue, classes, values)

@@ -1,16 +1,26 @@
--- outcome      jid                    Reply: JSON object of the fields of o:<jid>, see outcomes.lua; nil if there are none
--- stuck        queue [cursor] [count] Reply: JSON {jobs: [[jid, other, reason]], cursor}: jobs of the queue that wait for
---                                     something that will not end: `gone`, `complete`, `itself`, `nothing`, or `failed`
---                                     if that changes nothing; pass the cursor to the next call; '' marks the end.
---                                     Looks at 1000 dependencies in a call, chosen at random if a job has more
--- group.open   group name [success json] [failure json] [complete json]
---                                     Creates a group. Members are put with {"group": group} in the option `outcome`
--- group.close  group [incomplete]     Reply: its state. No more members; it ends when all of them have ended, as failed
---                                     with the word `incomplete`: members are missing
--- group.get    group                  Reply: JSON object; nil if it does not exist
--- group.jobs   group [offset] [count] Reply: JSON list of [jid, state], in the order of the puts; state false: gone
--- groups       [offset] [count]       Reply: JSON {total, groups: [object]}, newest first
--- Cost         O(k) for k jobs or groups
+-- outcome  jid
+--   Reply: JSON object: the fields of `o:<jid>`; nil if there are none
+-- stuck  queue [cursor] [count=100]
+--   Finds jobs of the queue that wait for something that will not end. Reasons: `gone`, `complete`, `itself` (or its
+--   own group), `nothing`; or `failed`, if the policy is `wait`. Looks at 1000 dependencies in a call, chosen at random
+--   if a job has more. Pass the cursor to the next call; '' marks the end.
+--   Reply: JSON {jobs: [[jid, other, reason]], cursor}
+-- group.open  group name [success list] [failure list] [complete list]
+--   Creates a group with callbacks. Members are put with {"group": group} in the option `outcome`.
+--   Reply: the group
+-- group.close  group [incomplete]
+--   Ends the list of members. The group ends when all of them have ended; with `incomplete`, which says that members
+--   are missing, as failed.
+--   Reply: the state: `running`, `complete` or `failed`
+-- group.get  group
+--   Reply: JSON {group, name, state, total, done, failed, skipped, canceled, left, reason, incomplete, at, ended}; nil
+--   if it does not exist
+-- group.jobs  group [offset=0] [count=100]
+--   Reply: JSON list of [jid, state] in the order of the puts, at most 1000; state false: the job does not exist any
+--   more
+-- groups  [offset=0] [count=25]
+--   Reply: JSON {total, groups}, newest first
+-- Cost  O(k) for k jobs or groups
 if command == 'outcome' then
   local fields = outcomes().fields_of(prefix .. 'o:' .. need('Outcome', 'jid', ARGV[3]))
   return next(fields) and encode(fields)

@@ -10,23 +10,31 @@
 -- those that other cores put, fail or change. The index contains failed jobs and the classes in `index-classes`, see
 -- `is_indexed`.
 --
--- index.take    [count=100]         Reply: JSON list of [jid, mark, class, data, txid, failure, tags], false for what is
---                                   missing. Removes the jobs from `unindexed`. Data longer than 16 kB are left out
--- index.put     jid mark terms ...  Reply: number of jobs that exist. `terms`: a JSON list that replaces the old terms
--- index.sweep                       Continues the pass: examines about 250 jobs, and removes indexed jobs that do not
---                                   exist, or do not belong there, of 250. Reply: 1: call it again; 0: the pass is
---                                   complete, and another one begins after a minute. If `max-index` is 0, removes 250
---                                   entries
--- index.count   patterns            Reply: JSON {counts, entries, limit, unindexed, complete, classes}: whether a pass
---                                   has been completed, and the option `index-classes`
--- index.find    terms [state s] [queue q] [cursor c] [count=25] [scan=1000]
---                                   Reply: JSON {jobs: [jid], cursor, examined}, pass the cursor to the next call; ''
---                                   marks the end
--- index.classes                     Reply: the latest 1000 classes, newest first
 -- A pattern is [prefix, path]: it fits terms that begin with the prefix and, if `path` is not empty, have this path or
--- one below it. `terms` is a list of lists of patterns: a result has, for each list, a term that fits one of its
--- patterns. The first list is read from the index, the others are checked.
--- Cost      O(log n), plus O(k) for k jobs taken, written or examined
+-- one below it.
+--
+-- index.take  [count=100]
+--   Removes jobs from the list of jobs to index, at most 500, and returns them. `data` longer than 16 kB is left out.
+--   Reply: JSON list of [jid, mark, klass, data, txid, failure, tags], false for what is missing
+-- index.put  for each job: jid mark terms
+--   Replaces the terms of jobs. `mark` comes from `index.take`; `terms` is a sorted JSON list of at most 50 terms.
+--   Reply: integer: number of these jobs that were indexed
+-- index.sweep
+--   Continues the pass over all jobs: examines about 250 jobs, and removes indexed jobs, of 250, that do not exist or
+--   do not belong there. If `max-index` is 0, removes 250 entries.
+--   Reply: integer: 1: call it again; 0: the pass is complete, and the next one begins after a minute
+-- index.count  patterns
+--   Reply: JSON {counts, entries, limit, unindexed, complete, classes}: the number of entries of each pattern, the size
+--   of the index and its limit, the number of jobs to index, whether a pass has been completed, and the option
+--   `index-classes`
+-- index.find  terms [state s] [queue q] [count n=25] [scan n=1000] [cursor c]
+--   Finds jobs. `terms` is a JSON list of lists of patterns: a result has, for each list, a term that fits one of its
+--   patterns. The first list is read from the index, newest jobs first within a term; the others are checked. Examines
+--   at most `scan` entries, and never more than 1000. Pass the cursor to the next call; '' marks the end.
+--   Reply: JSON {jobs: [jid], cursor, examined}
+-- index.classes
+--   Reply: list of the latest 1000 classes, newest first
+-- Cost  O(log n), plus O(k) for k jobs taken, written or examined
 local MAX_CLASSES, MAX_DATA, MAX_TERMS = 1000, 16384, 50
 
 local function index_full()
@@ -34,8 +42,8 @@ local function index_full()
   return call('ZCARD', prefix .. 'index') >= max_index
 end
 
--- Return what the terms of a job are made of, or nil if the index does not contain it: mark, class, data, txid, failure,
--- tags; false for what is missing. Data longer than 16 kB count by their length.
+-- Return what the terms of a job are made of, or nil if the index does not contain it: mark, class, data, txid,
+-- failure, tags; false for what is missing. Data longer than 16 kB count by their length.
 local function parts_of(jid)
   local key = JOB .. jid
   local length = call('HSTRLEN', key, 'data')

@@ -1,13 +1,23 @@
--- get       jid                    Reply: JSON of the job; nil: it does not exist
--- multiget  jid ...                Reply: JSON list; unknown jids are left out
--- jobs      complete [offset=0] [count=25]                                      Reply: jids, newest first
--- jobs      running|stalled|scheduled|depends|recurring queue [offset] [count]  Reply: jids, lowest score first
--- jobs      waiting queue [offset] [count]                                      Reply: jids in the order of pop
--- search    [state s] [klass k] [queue q] [cursor c] [count=25] [scan=1000]
---           Reply: JSON {jobs: [jid], cursor}, pass the cursor to the next call; '' marks the end
--- result    jid                    Reply: JSON {jid, state, result, progress, message, at}, of skipped jobs also skipped;
---                                  nil: unknown job
--- Cost      O(k) for k jobs returned, or examined by search
+-- get  jid
+--   Reply: JSON job; nil if it does not exist
+-- multiget  jid ...
+--   Reply: JSON list of the existing jobs
+-- jobs  complete [offset=0] [count=25]
+--   Reply: list of jids, newest first
+-- jobs  running|stalled|scheduled|depends|recurring queue [offset=0] [count=25]
+--   A running job whose lock has expired is stalled. The count -1 means all, also for `waiting`.
+--   Reply: list of jids, lowest score first
+-- jobs  waiting queue [offset=0] [count=25]
+--   Reply: list of jids in the order of pop
+-- search  [state s] [klass k] [queue q] [count n=25] [scan n=1000] [cursor c]
+--   Examines at most `scan` jobs, and never more than 1000. Pass the cursor to the next call; '' marks the end. Jobs that
+--   move between two calls may be missed or returned twice. States: `waiting`, `running`, `scheduled`, `depends`,
+--   `recurring`, `failed`, `complete`.
+--   Reply: JSON {jobs: [jid], cursor}
+-- result  jid
+--   Reply: JSON {jid, state, result, progress, message, at}, each false if unknown, `result` as text, and `skipped`
+--   true for a skipped job; nil if the job does not exist
+-- Cost  O(k) for k jobs returned, or examined by `search`
 if command == 'get' then
   local jid = need('Get', 'jid', ARGV[3])
   local job = read(jid, true)
@@ -59,8 +69,8 @@ if command == 'jobs' then
   return offset >= 0 and final > first + offset and call('ZRANGE', key, first + offset, final - 1) or {}
 end
 
--- Return the number of lists of jobs in a state and a queue (nil: any), and a function that returns one: the command that
--- reads it, its key, the prefix of its jobs' hashes, and their state. Nil: there is no such state.
+-- Return the number of lists of jobs in a state and a queue (nil: any), and a function that returns one: the command
+-- that reads it, its key, the prefix of its jobs' hashes, and their state. Nil: there is no such state.
 local function lists_of(wanted_state, queue)
   local states = {{'waiting', '-work'}, {'running', '-locks'}, {'scheduled', '-scheduled'}, {'depends', '-depends'},
     {'recurring', '-recur'}, {'failed'}, {'complete'}}

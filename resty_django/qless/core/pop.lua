@@ -1,6 +1,10 @@
--- pop       queue worker count   Reply: JSON list of jobs, locked for the worker until the locks expire
--- peek      queue count          Reply: JSON list of the jobs that a pop would find first; takes no lock
--- Cost      O(k log n) for k jobs; more if locks have expired or jobs are due
+-- pop  queue worker count
+--   Locks jobs for a worker: first jobs that have lost their lock, then waiting jobs by priority and age.
+--   Reply: JSON list of jobs
+-- peek  queue count
+--   Returns the jobs that a pop would find first, without locking them.
+--   Reply: JSON list of jobs
+-- Cost  O(k log n) for k jobs; more if locks have expired or jobs are due
 if command == 'pop' then
   local queue, worker = need('Pop', 'queue', ARGV[3]), need('Pop', 'worker', ARGV[4])
   local wanted = floor(need('Pop', 'count', ARGV[5], 'number'))

@@ -28,11 +28,13 @@ end
 
 local JOB, QUEUE = prefix .. 'j:', prefix .. 'q:'
 
--- once  key number seconds command [argument ...]    Runs a command of a row of the outbox, unless it has run
---           Reply: the command's; nil if it has run. `key` names the row, `number` counts its commands from 1, in order.
---           A marker, `once:<key>`, is the number of the last one; it is kept for `seconds`. Commands: put, group.open,
---           group.close. With the number 0 and `cancel`, the row's commands count as having run from now on
--- Cost      one step more than the command
+-- once  key number seconds command [argument ...]
+--   Runs a command of the outbox row `key`, unless it has run, and writes a marker for `seconds`, in one step. `number`
+--   counts the row's commands from 1, without gaps. Commands: `put`, `group.open`, `group.close`. With the number 0 and
+--   `cancel`, cancels jobs, and no command of the row runs from then on.
+--   Reply: the command's; nil if it has run before
+-- Cost  one step more than the command
+-- The marker, `once:<key>`, is the number of the row's last command.
 local ARGV, once = ARGV, nil
 if command == 'once' then
   local number, done = tonumber(ARGV[4]), tonumber(call('GET', prefix .. 'once:' .. (ARGV[3] or '')) or 0)
@@ -50,8 +52,8 @@ if command == 'once' then
   ARGV = {command, now, unpack(ARGV, 7)}
 end
 
--- Write the marker of `once`: the last change of a command. An error before it, which undoes nothing, leaves no marker, so
--- that the command is carried out again.
+-- Write the marker of `once`: the last change of a command. An error before it, which undoes nothing, leaves no marker,
+-- so that the command is carried out again.
 local function mark_once()
   if once then
     call('SET', unpack(once))

@@ -1,13 +1,18 @@
--- put       worker queue jid klass data delay [priority p] [tags json] [retries n] [depends json] [txid text]
---                                               [unique word] [staged 1] [outcome json]
---           Reply: jid. An existing job moves, and keeps its priority, tags, retries and dependencies unless passed.
---           With `staged` instead of `depends`, the job waits for the jobs staged for it.
---           `outcome`: callbacks, policies and a group, see outcomes.lua; a requeue without it keeps the existing ones
---           With `unique` an existing job stays unchanged: always (`ever`), or unless complete or failed (`pending`)
--- requeue   the same for an existing job
--- put.many  worker queue, and for each job: jid klass data delay options (a JSON object of the options above, or '')
---           Reply: the number of jobs. All are checked before the first is written
--- Cost      O(log n) in the length of the queue; and one step for each tag and dependency
+-- put  worker queue jid klass data delay [priority n] [tags list] [retries n] [depends list] [txid text]
+--     [unique word] [staged 1] [outcome object]
+--   Puts a job, or moves an existing one, which keeps its priority, tags, retries and dependencies unless they are
+--   passed. A new job has the priority 0, no tags, 5 retries and no dependencies. `delay`: seconds. With `staged`
+--   instead of `depends`, the job waits for the jobs staged for it. With `unique`, an existing job stays unchanged:
+--   `ever` always, `pending` unless it is complete or failed. `outcome`: callbacks, policies and a group.
+--   Reply: jid
+-- requeue  as put
+--   Puts an existing job again. Without `outcome`, the job keeps its callbacks, policies and groups.
+--   Reply: jid
+-- put.many  worker queue, and for each job: jid klass data delay options
+--   Puts jobs. `options`: a JSON object with the options of `put` except `staged`, or an empty string. All jobs are
+--   checked before the first is written.
+--   Reply: integer: number of jobs
+-- Cost  O(log n) in the length of the queue, and one step for each tag and dependency
 if command == 'put' or command == 'requeue' or command == 'put.many' then
   local worker, queue = need('Put', 'worker', ARGV[3]), need('Put', 'queue', ARGV[4])
   local queue_text = encode(queue)

@@ -1,16 +1,33 @@
--- queues    [queue]                Reply: JSON counts of the queue, or of all queues, oldest first
--- page      queues|workers|tracked|failed [cursor] [count]
---                                  Reply: JSON {items, cursor}: one page of the reply of `queues`, `workers`, `track`
---                                  or `failed`; pass the cursor to the next call; '' marks the end
--- length    queue                  Reply: number of running, waiting and scheduled jobs
--- pause     queue ...              Stops handing out jobs
--- unpause   queue ...              Resumes handing out jobs
--- queue.forget  queue ...          Removes the queue from the list; its jobs stay
--- due       queue ...              Reply: the earliest time at which a pop may find a job; nil: the queues are empty
--- latency   queue ...              Reply: list of the ages of the oldest runnable jobs in seconds, as text; nil: none is
---                                  runnable. Looks at the 20 highest priorities.
--- stats     queue date             Reply: JSON statistics of the day that contains the date
--- Cost      O(k log n) for k queues
+-- queues  [queue]
+--   Reply: JSON {name, waiting, stalled, running, scheduled, depends, recurring, paused}; without a queue the list of
+--   all, oldest first
+-- page  queues|workers|tracked|failed [cursor] [count=100]
+--   Returns one page of the reply of `queues`, `workers`, `track` or `failed`. Pass the cursor to the next call; ''
+--   marks the end.
+--   Reply: JSON {items, cursor}
+-- length  queue
+--   Reply: integer: number of running, waiting and scheduled jobs
+-- pause  queue ...
+--   Stops handing out jobs of the queues.
+--   Reply: nil
+-- unpause  queue ...
+--   Resumes handing out jobs.
+--   Reply: nil
+-- queue.forget  queue ...
+--   Removes the queues from the list. Their jobs stay.
+--   Reply: nil
+-- due  queue ...
+--   Reply: the earliest time at which a pop of one of the queues may find a job, as text; nil: they are empty or paused
+-- latency  queue ...
+--   Returns the ages of the oldest runnable jobs in seconds, as text: the time since a job became runnable, or since
+--   `pop` or `queues` moved it after its delay. Jobs with expired locks and due scheduled jobs count. Exact for integer
+--   priorities; looks at the 20 highest ones.
+--   Reply: list of ages; nil for a queue without runnable jobs
+-- stats  queue date
+--   Reply: JSON {retries, failed, failures, wait, run} of the day that contains the date. `wait` and `run` are {count,
+--   mean, std, histogram}; a histogram has 148 numbers: jobs of 0 to 59 seconds, 1 to 59 minutes, 1 to 23 hours, 1 to 6
+--   days
+-- Cost  O(k log n) for k queues
 if command == 'queues' or command == 'page' and ARGV[3] == 'queues' then
   local cursor, limit = page()
   settings()

@@ -1,11 +1,21 @@
--- recur     queue jid klass data interval seconds offset [priority=0] [tags json] [retries=0] [backlog=0]
---           Reply: jid. An existing recurring job keeps its count of spawned jobs
--- recur.get     jid                Reply: JSON of the recurring job; nil: it does not exist
--- recur.update  jid [priority n] [interval s] [retries n] [data json] [klass k] [queue q] [backlog n]   Reply: 1
--- recur.tag     jid tag ...        Reply: JSON list of the tags of future jobs
--- recur.untag   jid tag ...        Reply: the same
--- unrecur   jid                    Reply: 1, even if unknown. Jobs already spawned stay
--- Cost      O(log n)
+-- recur  queue jid klass data interval seconds offset [priority n=0] [tags list] [retries n=0] [backlog n=0]
+--   Declares a recurring job, first due after `offset` seconds. An existing one keeps its count of spawned jobs.
+--   Reply: jid
+-- recur.get  jid
+--   Reply: JSON {jid, klass, state, queue, priority, interval, retries, count, data, tags, backlog}; nil if it does not
+--   exist
+-- recur.update  jid [priority n] [interval s] [retries n] [data json] [klass k] [queue q] [backlog n]
+--   Reply: 1
+-- recur.tag  jid tag ...
+--   Adds tags to future jobs.
+--   Reply: JSON list of the tags
+-- recur.untag  jid tag ...
+--   Removes tags from future jobs.
+--   Reply: JSON list of the tags
+-- unrecur  jid
+--   Deletes a recurring job, if it exists. Jobs already spawned stay.
+--   Reply: 1
+-- Cost  O(log n)
 -- These commands take the jid out of `declared`, which marks the recurring jobs of tasks: a worker adds it again after
 -- declaring one for a task, so manual changes are recognisable.
 local RECUR, DECLARED = prefix .. 'r:', prefix .. 'declared'

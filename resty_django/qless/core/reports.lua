@@ -1,12 +1,22 @@
--- worker.report   worker report [id ...]    Stores what a worker reports about itself: a text of at most 16384 bytes, JSON
---                                           by agreement. The ids confirm requests. Reply: list of the other requests
--- worker.reports  worker ...                Reply: JSON list {name, age, report, requests} of those that have a report;
---                                           `report` and `requests` as texts. At most 100 workers
--- worker.request  worker action [slots]     Asks a worker to do something. Actions: quiet, resume, stop, scale (to
---                                           `slots`), stacks. Reply: the id of the request
--- worker.stacks   worker [stacks]           Stores the stacks of a worker's jobs for 120 seconds: at most 262144 bytes;
---                                           without them, returns them. Reply: 1; the text, or nil
--- Cost      O(1) for each worker
+-- worker.report  worker report [id ...]
+--   Stores a worker's report, a text of at most 16 384 bytes, and removes the requests with these ids.
+--   Reply: list of the remaining requests to the worker, as JSON texts
+-- worker.reports  worker ...
+--   Reply: JSON list of {name, age, report, requests} of those that have a report, at most 100 workers; `report` and
+--   each of `requests` as text, a missing request as ''
+-- worker.request  worker quiet|resume|stop|stacks
+--   Sends a request to a worker that reports. Replaces an earlier request of the same kind: `quiet`, `resume` and
+--   `stop` are one kind.
+--   Reply: integer: the id of the request
+-- worker.request  worker scale slots
+--   Requests a number of slots, 1 to 10 000.
+--   Reply: the same
+-- worker.stacks  worker
+--   Reply: the stacks that the worker has sent, as text; nil: none in the last 120 seconds
+-- worker.stacks  worker stacks
+--   Stores a text of at most 262 144 bytes.
+--   Reply: 1
+-- Cost  O(1) for each worker
 -- Uses two keys for a worker that other cores do not have: the hash `report:<worker>`, which expires 600 seconds after
 -- the last report, and the string `stacks:<worker>`. A worker has at most one request of each kind: the latest.
 local REQUEST_KINDS = {quiet = 'state', resume = 'state', stop = 'state', scale = 'slots', stacks = 'stacks'}

@@ -1,9 +1,15 @@
--- track                            Reply: JSON {jobs: [job], expired: [jid]}, oldest tracked first
--- track     track|untrack jid      Reply: 1 if this changed anything, else 0, as JSON
--- tag       add|remove jid tag ... Reply: JSON list of the job's tags
--- tag       get tag [offset=0] [count=25]  Reply: JSON {total, jobs: [jid]}, oldest tagging first
--- tag       top [offset=0] [count=25]      Reply: JSON list of the tags used twice or more, most used first
--- Cost      O(k log n) for k jobs or tags
+-- track
+--   Reply: JSON {jobs: [job], expired: [jid]}, oldest tracked first
+-- track  track|untrack jid
+--   Starts or stops tracking. The words are case-insensitive.
+--   Reply: JSON 1 if this changed anything, else 0
+-- tag  add|remove jid tag ...
+--   Reply: JSON list of the job's tags
+-- tag  get tag [offset=0] [count=25]
+--   Reply: JSON {total, jobs: [jid]}, oldest tagging first
+-- tag  top [offset=0] [count=25]
+--   Reply: JSON list of the tags used twice or more, most used first
+-- Cost  O(k log n) for k jobs or tags
 if command == 'track' or command == 'page' and ARGV[3] == 'tracked' then
   local action, jid = ARGV[3] and string.lower(ARGV[3]), ARGV[4]
   if not action or command == 'page' then

@@ -1,7 +1,8 @@
--- take      jid worker [holder]   Reply: JSON job, locked for the worker until the lock expires
---           Takes a waiting or scheduled job. With `holder`, takes a job that this worker is running, and notifies it;
---           with an empty jid, the holder's job whose lock expires first, or nil if it has none
--- Cost      O(log n)
+-- take  jid worker [holder]
+--   Locks a waiting or scheduled job for a worker. With `holder`, takes a job that this other worker is running, and
+--   notifies that worker of the lost lock; with an empty jid, the holder's job whose lock expires first.
+--   Reply: JSON job; nil if the jid is empty and the holder has no job
+-- Cost  O(log n)
 if command == 'take' then
   local title, jid, worker, holder = 'Take', need('Take', 'jid', ARGV[3]), need('Take', 'worker', ARGV[4]), ARGV[5]
   for n = 0, jid == '' and holder and 9 or -1 do

@@ -1,13 +1,23 @@
--- workers   [worker]               Reply: JSON list {name, jobs, stalled}, latest activity first; for one worker
---                                  {jobs: [jid], stalled: [jid]}, latest expiry first
--- tidy      worker                 Continues deferred work: jobs that wait for others, complete jobs and workers that
---                                  are too old, jobs that other cores end. Reply: 1: call it again; 0: nothing is left,
---                                  or another worker has called it within the last second
--- worker.deregister  worker ...    Removes the worker from the list; its jobs stay
--- config.get   [option]            Reply: JSON of all options with a default or a value; or one value, default or nil
--- config.set   option value
--- config.unset option
--- Cost      O(k log n) for k workers
+-- workers
+--   Reply: JSON list of {name, jobs, stalled}, latest activity first
+-- workers  worker
+--   Reply: JSON {jobs: [jid], stalled: [jid]}, latest expiry first
+-- tidy  worker
+--   Continues deferred work.
+--   Reply: integer: 1: work remains, call it again; 0: none remains, or another worker has called it within the last
+--   second
+-- worker.deregister  worker ...
+--   Removes workers from the list, with their reports and stacks. Their jobs stay.
+--   Reply: nil
+-- config.get
+--   Reply: JSON of all options with a default or a value
+-- config.get  option
+--   Reply: its value as text; else its default, a number as integer; else nil
+-- config.set  option value
+--   Reply: nil
+-- config.unset  option
+--   Reply: nil
+-- Cost  O(k log n) for k workers
 if command == 'workers' or command == 'page' and ARGV[3] == 'workers' then
   local cursor, limit = page()
   local worker, age = command == 'workers' and ARGV[3], settings('max-worker-age')

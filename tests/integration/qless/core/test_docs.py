@@ -1,23 +1,77 @@
-"""The page of the core describes all commands, options and events."""
+"""The page of the core describes all options and events, the head comments of the Lua files all commands."""
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import sys
+from pathlib import Path
+from typing import Any
 
-from resty_django.qless.core import source
-from tests.docs_reader import page
+from resty_django.qless.core import SCRIPT_FILES, source
+from tests.docs_reader import ROOT, page
 
 from .test_contract import COMMANDS
 
 PAGE = "docs/reference/jobs/core.md"
+spec = importlib.util.spec_from_file_location("core_commands", ROOT / "docs/_ext/core_commands.py")
+assert spec is not None
+assert spec.loader is not None
+core_commands: Any = importlib.util.module_from_spec(spec)
+sys.modules["core_commands"] = core_commands  # dataclasses look their module up
+spec.loader.exec_module(core_commands)
 
 
-def test_the_page_describes_all_commands() -> None:
-    documented: set[str] = set()
-    for table in re.findall(r"^\| command \|.*\n(?:\|.*\n)+", page(PAGE).text, re.MULTILINE):
-        for row in table.splitlines()[2:]:
-            documented |= set(re.findall(r"`([\w.]+)`", row.split("|")[1]))
-    assert documented == COMMANDS
+def described() -> list[Any]:
+    """Return the commands that the head comments describe."""
+    return [
+        command
+        for names in core_commands.SUBJECTS.values()
+        for name in names
+        for command in core_commands.commands_of((core_commands.CORE / f"{name}.lua").read_text())[0]
+    ]
+
+
+def test_head_comments_describe_all_commands() -> None:
+    assert {command.name for command in described()} == COMMANDS
+    assert [command for command in described() if not command.reply] == []
+    files = [name for names in core_commands.SUBJECTS.values() for name in names]
+    assert len(set(files)) == len(files)
+    assert set(files) <= set(SCRIPT_FILES)
+
+
+def test_a_head_comment_is_read_as_commands_with_arguments_effect_reply_and_cost() -> None:
+    lua = """local prefix = 'ql:'
+-- Not a block of commands.
+
+-- Hands out jobs.
+--
+-- pop  queue worker count
+--     [more]
+--   Locks jobs
+--   for a worker.
+--   Reply: JSON list
+--   of jobs
+-- due
+--   Reply: time
+-- Cost  O(k) for
+--   k jobs
+-- A note for readers of the code.
+if command == 'pop' then
+"""
+    pop, due = core_commands.Command("pop", "queue worker count [more]"), core_commands.Command("due", "")
+    pop.effect, pop.reply, due.reply = ["Locks jobs", "for a worker."], ["JSON list", "of jobs"], ["time"]
+    assert core_commands.commands_of(lua) == ([pop, due], "O(k) for k jobs")
+
+
+def test_the_reference_of_commands_has_an_entry_for_each_form(tmp_path: Path) -> None:
+    for name in SCRIPT_FILES:
+        (tmp_path / f"{name}.lua").write_text("-- pop  queue\n--   Locks jobs.\n--   Reply: JSON\n-- Cost  O(1)\n")
+    text = core_commands.reference(tmp_path)
+    assert text.count("`pop queue`\n: Locks jobs. *Reply:* JSON.\n") == sum(map(len, core_commands.SUBJECTS.values()))
+    assert "**Failures**" in text
+    assert "*Cost*\n: `pop`: O(1).\n" in text
+    assert core_commands.reference().count("*Reply:*") == len(described())
 
 
 def test_the_page_describes_all_options() -> None:
