@@ -17,7 +17,10 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PATHS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs", "resty_django", "project", "templates", "tests")
+PATHS = (
+    *("README.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md", "changes", ".github"),
+    *("docs", "resty_django", "project", "templates", "tests"),
+)
 KEEP = "english: keep"
 TITLES = r"(?:What|Whose|Who|Whom|Which|Whoever)"
 

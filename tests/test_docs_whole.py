@@ -321,8 +321,10 @@ def test_licence_and_changelog_fit() -> None:
     licence = metadata()["license"]
     assert f"[{licence}](LICENSE)" in page("README.md").text
     assert (ROOT / "LICENSE").read_text().startswith(f"{licence} License")
-    versions = re.findall(r"^## \[([^\]]+)\]", page("CHANGELOG.md").text, re.MULTILINE)
-    assert versions[0] in ("Unreleased", resty_django.__version__)
+    (newest, date), *older = re.findall(r"^## \[([^\]]+)\] - (.+)$", page("CHANGELOG.md").text, re.MULTILINE)
+    assert newest == resty_django.__version__
+    dates = [released for _, released in older] if date == "not released yet" else [date, *dict(older).values()]
+    assert [text for text in dates if not re.fullmatch(r"20\d\d-\d\d-\d\d", text)] == []
 
 
 def test_apps_are_documented() -> None:
