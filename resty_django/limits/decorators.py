@@ -231,7 +231,7 @@ def limit(*limits: str | Limiter, **options: Unpack[RequestOptions]) -> ViewDeco
     fixed = [source for source in in_order if isinstance(source, RequestLimit)]
     # The policies in force can change between two requests; limiters alone cannot.
     enforcer = enforcer_for(tuple(fixed)) if len(fixed) == len(in_order) else NamedPolicies(in_order)
-    return ViewDecorator(lambda view: enforcer, options.get("max_delay"))
+    return ViewDecorator(lambda view: enforcer, options.get("max_delay"), advises=not limit_options.block)
 
 
 def _request_limit(limiter: Limiter, options: LimitOptions, location: str) -> RequestLimit:

@@ -56,7 +56,11 @@ def quota(
     of_requests = {name: value for name, value in options.items() if name in RequestOptions.__annotations__}
     limit_options = options_of(quota, cast("RequestOptions", {**of_requests, "key": counted.key}))
     enforcer_of(counted, limit_options)  # raises errors of the options now instead of with the first view
-    return ViewDecorator(lambda view: enforcer_of(counted, limit_options, view), options.get("max_delay"))
+    return ViewDecorator(
+        lambda view: enforcer_of(counted, limit_options, view),
+        options.get("max_delay"),
+        advises=not limit_options.block,
+    )
 
 
 def enforcer_of(counted: Quota, options: LimitOptions, location: str = "") -> Enforcer:

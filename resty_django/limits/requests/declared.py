@@ -161,7 +161,7 @@ class DeclaredLimit:
     def decorator(self, build: Callable[[str], Enforcer]) -> ViewDecorator:
         """Return the decorator; `build` returns the enforcer of the view with a name."""
         build("")  # a trial: wrong arguments raise their errors now instead of with the first view
-        return ViewDecorator(build, self.max_delay)
+        return ViewDecorator(build, self.max_delay, advises=not self.options.block)
 
     def for_view(
         self, view: str, spec: LimiterSpec, position: int | None = None, *, counted: bool = True

@@ -19,7 +19,7 @@ from ..callers import request_settings
 from ..callers.keys import digest
 from .check import LimitCheck, report
 from .enforcer import Enforcer
-from .results import LimitResult
+from .results import LimitResult, limits_of
 
 V = TypeVar("V", bound=Callable[..., Any])
 
@@ -35,14 +35,18 @@ class ViewDecorator:
     """A decorator for views: the result of `@limit_req("10/s")` and the other decorators.
 
     `build`: creates the enforcer, or its source, from the name of a view. `max_delay`: the maximum number of seconds
-    that a view sleeps (None: the setting MAX_DELAY in sync views, no limit in async views).
+    that a view sleeps (None: the setting MAX_DELAY in sync views, no limit in async views). `advises`: whether the view
+    decides with `request.limits`, which then exists even if no limit applies.
     """
 
-    def __init__(self, build: Callable[[str], Enforcer | EnforcerSource], max_delay: float | None) -> None:
+    def __init__(
+        self, build: Callable[[str], Enforcer | EnforcerSource], max_delay: float | None, *, advises: bool = False
+    ) -> None:
         if max_delay is not None and not max_delay >= 0:
             raise ValueError(f"max_delay of a limit must be at least 0, not {max_delay!r}.")
         self._build = build
         self._max_delay = max_delay
+        self._advises = advises
         self._enforcers: dict[str, Enforcer | EnforcerSource] = {}
 
     def __call__(self, view: V) -> V:
@@ -64,6 +68,8 @@ class ViewDecorator:
             async def wrapped(*args: Any, **kwargs: Any) -> HttpResponseBase | None:
                 in_force = enforcer if isinstance(enforcer, Enforcer) else await enforcer.aget()
                 check = await in_force.acheck(_request(args), kwargs)
+                if check is None and self._advises:
+                    limits_of(_request(args))
                 return await self._arespond(check, partial(view, *args, **kwargs))
         else:
 
@@ -72,6 +78,8 @@ class ViewDecorator:
                 in_force = enforcer if isinstance(enforcer, Enforcer) else enforcer.get()
                 decided = in_force.decide(_request(args), kwargs)
                 if not isinstance(decided, LimitResult):
+                    if decided is None and self._advises:
+                        limits_of(_request(args))
                     return self._respond(decided, partial(view, *args, **kwargs))
                 response: HttpResponseBase | None = view(*args, **kwargs)
                 if response is not None:  # None is a mistake that Django explains

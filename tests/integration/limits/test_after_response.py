@@ -145,6 +145,20 @@ async def test_the_view_decides(site: Site) -> None:
     assert 0 < float(responses[-1]["X-After"]) <= 7200
 
 
+@pytest.mark.parametrize("options", [{"methods": ["POST"]}, {"exempt": lambda request: True}, {"key": lambda _: None}])
+async def test_the_view_decides_where_no_limit_applies(site: Site, options: Any) -> None:
+    def body(request: Any, **kwargs: Any) -> HttpResponse:
+        return HttpResponse("captcha" if request.limits.exceeded else "form")
+
+    for decorator in (limit_window(1, per="1h", block=False, **options), limit_window(rate=rate_of, block=False)):
+        view = site.view(decorator, body=body)
+        assert [(await site.get(view)).content for _ in range(3)] == [b"form"] * 3
+
+
+def rate_of(request: Any) -> None:
+    return None
+
+
 async def test_limits_with_block_false_change_no_other_decision(site: Site) -> None:
     bucket = LeakyBucket(1 / 3600, burst=1, prefix="advice:", name="advice")
     seen = []

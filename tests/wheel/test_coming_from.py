@@ -1,0 +1,36 @@
+"""The projects of docs/coming-from/ before their port, with the packages that they come from."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.integration import test_coming_from as ports
+from tests.ported_site import PortedSite, ported_site
+from tests.wheel.conftest import run
+
+pytestmark = [pytest.mark.network, pytest.mark.timeout(600)]
+
+BEFORE: dict[str, tuple[Callable[[PortedSite], None], list[str]]] = {
+    "django-ratelimit": (ports.check_django_ratelimit, ["django-ratelimit==4.1.0", "django-redis"]),
+}
+
+
+@pytest.mark.parametrize("name", BEFORE)
+def test_the_project_before_the_port_behaves_the_same(
+    name: str, tmp_path: Path, valkey_url: str, valkey: object
+) -> None:
+    check, packages = BEFORE[name]
+    python = tmp_path / "env" / "bin" / "python"
+    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "env", cwd=tmp_path)
+    pip = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-compile")
+    run(*pip, "Django<6.2", *packages, cwd=tmp_path, PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_ROOT_USER_ACTION="ignore")
+    folder = tmp_path / "site"
+    folder.mkdir()
+    with ported_site(
+        folder, f"docs/coming-from/{name}.md", "before", {"redis://127.0.0.1:6379/0": valkey_url}, str(python)
+    ) as site:
+        check(site)
