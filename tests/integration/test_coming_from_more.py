@@ -10,13 +10,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from lupa.lua51 import LuaRuntime
 
 from tests.docs_reader import Page, page
 from tests.ported_site import PortedSite, ported_site
 from tests.servers import Server, free_port, one
 
-PAGES = [page(f"docs/coming-from/{name}.md") for name in ("django-redis", "request-ids")]
+PAGES = [page(f"docs/coming-from/{name}.md") for name in ("django-redis", "request-ids", "openresty", "qless")]
 DJANGO_REDIS = "docs/coming-from/django-redis.md"
+OPENRESTY = "docs/coming-from/openresty.md"
+QLESS = "docs/coming-from/qless.md"
 REQUEST_IDS = "docs/coming-from/request-ids.md"
 ORDERS = """
 import json
@@ -104,6 +107,82 @@ def check_request_ids(site: PortedSite) -> None:
 def test_request_ids(tmp_path: Path) -> None:
     with ported_site(tmp_path, REQUEST_IDS, "after", {"8001": str(free_port())}) as site:
         check_request_ids(site)
+
+
+SEARCHES = """
+import json
+from django.test import Client
+
+client = Client(SERVER_NAME="127.0.0.1")
+paths = ["/search/"] * 4 + ["/products/7/", "/products/7/", "/products/8/"]
+answers = [client.get(path, headers={"accept": "text/plain"}) for path in paths]
+print(json.dumps([[answer.status_code, answer.content.decode()] for answer in answers]))
+"""
+
+
+def test_openresty(tmp_path: Path) -> None:
+    with ported_site(tmp_path, OPENRESTY, "after") as site:
+        answers = json.loads(site.visit(SEARCHES)[0])
+    assert [status for status, _ in answers] == [200, 200, 429, 429, 200, 200, 200]
+    assert [text for status, text in answers if status == 200] == [
+        *("1", "2", "Tea 7, load 1", "Tea 7, load 1", "Tea 8, load 2"),
+    ]
+
+
+INVOICES = """
+import json
+import subprocess
+import time
+from django.test import Client
+from redis import Redis
+from resty_django.qless.core import source
+from tests.servers import until
+
+redis = Redis.from_url("URL")
+
+
+def call(command, *arguments):
+    \"\"\"As the client for OpenResty calls its core.\"\"\"
+    return redis.eval(source(), 0, command, repr(time.time()), *arguments)
+
+
+put = ["openresty-nginx-7-0", "mail", "invoice-8", "shop.jobs.SendInvoice", '{"order":8}', "0"]
+call("put", *put, "priority", "0", "tags", '["invoices"]', "retries", "3", "depends", "[]")
+client = Client(SERVER_NAME="127.0.0.1")
+placed = client.get("/orders/7/").json()
+waiting = client.get("/invoices/7/").json()
+worker = subprocess.Popen([sys.executable, "manage.py", "runqless", "--queues", "mail"])
+try:
+    until(lambda: all(json.loads(call("get", f"invoice-{number}"))["state"] == "complete" for number in (7, 8)))
+finally:
+    worker.terminate()
+    worker.wait(30)
+seen = json.loads(call("get", "invoice-7"))
+tagged = json.loads(call("tag", "get", "invoices"))["jobs"]
+answers = [client.get(f"/invoices/{number}/").json() for number in (7, 8)]
+print(json.dumps([placed, waiting, answers, json.loads(seen["data"]), seen["retries"], tagged]))
+"""
+
+
+def test_qless(server: Server, tmp_path: Path) -> None:
+    address = f"127.0.0.1:{server.port}"
+    with ported_site(tmp_path, QLESS, "after", {"127.0.0.1:6379": address}) as site:
+        output, _ = site.visit(INVOICES.replace("URL", f"redis://{address}/1"))
+    assert json.loads(output.splitlines()[-1]) == [
+        {"job": "invoice-7"},
+        {"state": "waiting", "text": None},
+        [{"state": "complete", "text": f"Invoice for order {number}"} for number in (7, 8)],
+        {"order": 7, "text": "Invoice for order 7"},
+        3,
+        ["invoice-8", "invoice-7"],
+    ]
+
+
+def test_lua_before_the_port_compiles() -> None:
+    scripts = [block for doc_page in PAGES for block in doc_page.blocks if block.language == "lua"]
+    assert scripts
+    for script in scripts:
+        LuaRuntime().compile(script.text)
 
 
 @pytest.mark.parametrize("doc_page", PAGES, ids=lambda doc_page: doc_page.name)
