@@ -62,19 +62,27 @@ class IdService:
         """Return the next ID; if no number is left, wait up to IDS["WAIT"] seconds for a reservation."""
         return self.next_many(rule, 1, app, salt)[0]
 
-    def next_many(self, rule: str, count: int, app: str = "", salt: str = "") -> list[str]:
-        """Return the next `count` IDs, never fewer; raise an error instead."""
+    def next_many(self, rule: str, count: int, app: str = "", salt: str = "", *, for_row: bool = False) -> list[str]:
+        """Return the next `count` IDs, never fewer; raise an error instead.
+
+        `for_row`: the caller stores them in its transaction, so a rollback may undo both. SQLite has one writer, so
+        during that transaction the reservation thread cannot reserve numbers.
+        """
         try:
-            return self._next_many(rule, count, app, salt)
+            return self._next_many(rule, count, app, salt, for_row)
         except Unavailable as error:
             raise self.explained(error, own_transaction=True) from error.__cause__
         except UnknownRule as error:
             raise UnknownRule(error.message, self._rule_hint(rule)) from None
 
-    def _next_many(self, rule: str, count: int, app: str, salt: str) -> list[str]:
+    def _next_many(self, rule: str, count: int, app: str, salt: str, for_row: bool) -> list[str]:
         self._check_count(count)
-        if self._in_transaction(rule):
-            return self._take(rule, count, app, salt)
+        connection = connections[store.database()]
+        in_transaction = self._in_transaction(rule)
+        if in_transaction or (for_row and connection.vendor == "sqlite" and connection.in_atomic_block):
+            issued = [] if in_transaction else self._reserved(rule, count, app, salt)
+            missing = count - len(issued)
+            return issued + self._take(rule, missing, app, salt) if missing else issued
         ids: list[str] = []
         deadline = time.monotonic() + self._wait
         while True:
@@ -218,6 +226,14 @@ class IdService:
 
     def _in_transaction(self, rule: str) -> bool:
         return conf.ids.eager or self.rule(rule).ready().spec.gapless
+
+    def _reserved(self, rule: str, count: int, app: str, salt: str) -> list[str]:
+        """Return up to `count` IDs with numbers that this process has reserved already."""
+        counter = self._counters.get((rule, app))
+        try:
+            return self.logged(rule, app, counter.attempt_many(count, salt)) if counter is not None else []
+        except Retired:
+            return []
 
     def _take(self, rule: str, count: int, app: str, salt: str) -> list[str]:
         if conf.ids.eager:
