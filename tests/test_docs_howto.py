@@ -20,7 +20,7 @@ NAMES = {
     *("different-limits-for-an-api", "cache-a-view", "send-mail-in-the-background"),
     *("run-something-every-night", "number-invoices-without-gaps", "follow-a-request", "several-machines"),
     *("when-redis-is-down", "test-your-code", "protect-the-log-in", "sell-quotas"),
-    *("limit-calls-to-a-service", "limit-websockets"),
+    *("limit-calls-to-a-service", "limit-websockets", "number-orders-in-a-model"),
 }
 HEADINGS = [
     *("## Prerequisites", "## Steps", "## Check that it works", "## Variants", "## Troubleshooting", "## Reference"),
@@ -60,7 +60,7 @@ def test_pages_add_to_the_settings_of_other_pages() -> None:
                 assert "RESTY_DJANGO = " not in block.text, block.place
                 exec(block.text, site)  # noqa: S102
     settings = site["RESTY_DJANGO"]
-    assert [rule["name"] for rule in settings["IDS"]["RULES"]] == ["invoice", "order"]
+    assert [rule["name"] for rule in settings["IDS"]["RULES"]] == ["invoice", "order_number", "order"]
     assert {section: set(values) for section, values in settings.items()} == {
         **{"IDS": {"RULES", "UDP"}, "LIMITS": {"LOGIN", "ON_ERROR"}, "QLESS": {"URL", "ALIAS"}},
         **{"TXID": {"PROXIES"}, "SHARED_DICTS": {"default", "bans", "events", "limits"}},
