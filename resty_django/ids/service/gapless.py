@@ -27,7 +27,9 @@ def take(loaded: LoadedRule, count: int, app: str, salt: str, *, clock: Clock, d
         compiled.check_salt(salt)
     alias = store.database()
     if compiled.spec.gapless and not transaction.get_connection(alias).in_atomic_block:
-        raise NeedsTransaction(f"Rule {loaded.row.name} is gapless. Take its IDs inside transaction.atomic(using={alias!r}).")
+        raise NeedsTransaction(
+            f"Rule {loaded.row.name} is gapless. Take its IDs inside transaction.atomic(using={alias!r})."
+        )
     with transaction.atomic(using=alias):
         ids = store.take_in_transaction(
             loaded.row,
