@@ -29,7 +29,7 @@ class IdField(ExactCharField):
     """A column with the next ID of a rule, taken at the first save; a value that is already set is kept.
 
     `app`: the application name, or a function that returns it for a model instance. By default the column is unique,
-    not editable, and as wide as the longest ID of any rule. Raise the errors of `next_id` from `save`.
+    not editable, and as wide as the longest ID of any rule. `save` raises the errors of `next_id`.
     """
 
     description = _("ID of a rule")
