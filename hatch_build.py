@@ -43,6 +43,9 @@ def described(readme: str, site: str, images: str = "", repository: str = "") ->
             "Documentation": f"{site}/docs/index.md",
             "Changelog": f"{site}/CHANGELOG.md",
         }
+    if repository:
+        pages = repository.removesuffix(".git")
+        metadata["urls"] |= {"Source": pages, "Issues": f"{pages}/issues"}
     return metadata
 
 

@@ -23,10 +23,12 @@ def declared_extras() -> dict[str, list[str]]:
 def test_the_table_has_the_extras_of_the_package() -> None:
     declared = declared_extras()
     del declared["all"]
+    purposes = [requirement for purpose in ("jobs", "cache") for requirement in declared.pop(purpose)]
     packages = {
         (extra, re.split(r"[\[>=<;]", requirement)[0]) for extra, listed in declared.items() for requirement in listed
     }
     assert {(package.extra, package.name) for package in PACKAGES.values()} == packages
+    assert set(purposes) <= {requirement for listed in declared.values() for requirement in listed}
 
 
 @pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])

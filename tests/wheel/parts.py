@@ -119,6 +119,15 @@ def cache() -> None:
 
 
 @part
+def compression() -> None:
+    from resty_django.cache import MLCache
+
+    compressed = MLCache("compressed", "default", compress="zstd", compress_above=100)
+    compressed.set("page", "tea" * 1000)
+    assert compressed.get("page") == "tea" * 1000
+
+
+@part
 def cache_backend() -> None:
     from django.core.cache import caches
     from django.test import override_settings

@@ -19,6 +19,8 @@ pytestmark = [pytest.mark.network, pytest.mark.timeout(600)]
 PARTS = Path(__file__).with_name("parts.py")
 EXTRAS = [
     "",
+    "jobs",
+    "cache",
     "api",
     "lua",
     "redis",
@@ -29,6 +31,7 @@ EXTRAS = [
     "tasks",
     "embedded",
     "metrics",
+    "zstd",
     "all",
 ]
 SETTINGS = """
@@ -38,7 +41,7 @@ ALLOWED_HOSTS = ["testserver"]
 if os.environ["EXTRA"] in ("api", "all"):
     INSTALLED_APPS += ["rest_framework", "drf_spectacular"]
     REST_FRAMEWORK = {"DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema"}
-if os.environ["EXTRA"] in ("redis", "all"):
+if os.environ["EXTRA"] in ("redis", "jobs", "cache", "all"):
     CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": os.environ["REDIS_URL"]}}
     RESTY_DJANGO = {"QLESS": {"MODULES": ["parts_jobs"], "URL": f"{os.environ['REDIS_URL'].rpartition('/')[0]}/1"}}
 if os.environ["EXTRA"] in ("mysql", "postgres"):
@@ -71,19 +74,20 @@ NEEDS: dict[str, set[str]] = {
     "metrics": {"metrics"},
     "http_api": {"api"},
     "throttles": {"api"},
-    "jobs": {"redis"},
-    "redis_dictionary": {"redis"},
-    "cron": {"cron"},
+    "jobs": {"redis", "jobs", "cache"},
+    "redis_dictionary": {"redis", "jobs", "cache"},
+    "cron": {"cron", "jobs"},
+    "compression": {"zstd", "cache"},
     "celery_txids": {"celery"},
     "celery_bridge": {"celery"},
     "django_tasks": {"tasks"} if sys.version_info < (3, 12) else set(),  # later, pip installs Django 6 or newer
 }
-"""The extras of each part in `parts.py` that needs some. All others work without."""
+"""The extras of which each part in `parts.py` needs one. All others work without."""
 
 
 def missing_with(extra: str) -> set[str]:
     """The parts that one extra is not enough for."""
-    return set() if extra == "all" else {feature for feature, extras in NEEDS.items() if not extras <= {extra}}
+    return {feature for feature, extras in NEEDS.items() if extras and extra not in {*extras, "all"}}
 
 
 @pytest.fixture
