@@ -27,6 +27,7 @@ log = logger("resty_django.qless.worker")
 
 KILL_AFTER_SECONDS: Final = ABORT_SECONDS + 5.0
 """Time after the grace period until a process is killed."""
+NOT_REPLACED: Final = (ExitCode.STOPPED, ExitCode.DRAINED)
 
 
 class Supervisor:
@@ -48,8 +49,8 @@ class Supervisor:
         """Processes that have died, for the next ones to deregister."""
         self._kept: dict[int, dict[str, Any]] = {}
         """By index: the state that an operator gave a process. The process that replaces it starts in it."""
-        self._stopped: set[int] = set()
-        """Indices of processes that an operator has stopped."""
+        self._ended: set[int] = set()
+        """Indices of processes that no other process replaces."""
         count = options.processes if options.pool == "threads" else 0
         self._stand_ins = {index: StandIn(options.max_slots + MAX_JOBS_PER_POP) for index in range(count)}
         """By index: what sends the heartbeats of a process whose interpreter is blocked."""
@@ -138,14 +139,15 @@ class Supervisor:
         if self.stopping:
             if code in (ExitCode.OK, ExitCode.GAVE_BACK):
                 self._code = max(self._code, code)
-            elif code not in (ExitCode.OUT_OF_MEMORY, ExitCode.TIMED_OUT, ExitCode.STOPPED):
+            elif code not in (ExitCode.OUT_OF_MEMORY, ExitCode.TIMED_OUT, *NOT_REPLACED):
                 log.error("worker process %d ended with exit code %d", child.pid, code)
                 self._code = self._code or ExitCode.DIED
             return None
-        if code == ExitCode.STOPPED:
-            log.warning("worker process %d was stopped by an operator and is not replaced", child.pid)
-            self._stopped.add(child.index)
-            if len(self._stopped) == self.options.processes:
+        if code in NOT_REPLACED:
+            if code == ExitCode.STOPPED:
+                log.warning("worker process %d was stopped by an operator and is not replaced", child.pid)
+            self._ended.add(child.index)
+            if len(self._ended) == self.options.processes:
                 self._stop(None)
             return math.inf
         if code in (ExitCode.OK, ExitCode.GAVE_BACK, ExitCode.OUT_OF_MEMORY, ExitCode.TIMED_OUT):

@@ -27,6 +27,8 @@ sends one pipeline with the following; more pops come after it while slots are f
 
 from __future__ import annotations
 
+import math
+import sys
 import time
 from collections.abc import Callable, Sequence
 from enum import IntEnum
@@ -81,6 +83,8 @@ class ExitCode(IntEnum):
     """One process: a job ignored its timeout. Another process replaces it."""
     STOPPED = 74
     """One process: an operator has stopped it. No other process replaces it."""
+    DRAINED = 75
+    """One process: no job is ready, and it runs with `burst`. No other process replaces it."""
     CONFIG = 78
     """One process: the code of the site must be changed first, so that all processes stop."""
 
@@ -131,6 +135,8 @@ class WorkerLoop:
         """When the next round may begin, after one that failed."""
         self._faults = 0
         """Number of consecutive rounds that failed, except because of an outage of the server."""
+        self._jobs_left = options.max_jobs or sys.maxsize
+        """Number of jobs to start until another process takes the place of this one."""
         self._is_stopping = False
         self._deadline = float("inf")
         """When running jobs are interrupted, because the worker stops."""
@@ -271,6 +277,8 @@ class WorkerLoop:
         if self.short_queues and self.inbox.empty():
             self._fetch_due_times(now)
         self._tidy()
+        if self._options.burst and not self._is_stopping and self._is_drained():
+            self.stop(None, ExitCode.DRAINED)
         self._outage.on_success()  # at the end of the round, since a server may accept some calls and refuse others
 
     def _send_batch(self, batch: CommandBatch) -> None:
@@ -331,7 +339,7 @@ class WorkerLoop:
         free = self.slots - len(self.in_flight.running) + ending
         if free < 1 or free < min(int(self.slots * self.pool.min_free_share), MAX_JOBS_PER_POP):
             return 0
-        return min(free, MAX_JOBS_PER_POP)
+        return min(free, MAX_JOBS_PER_POP, self._jobs_left)
 
     def _add_pop(self, batch: CommandBatch, now: float) -> bool:
         """Add the pop of the next queue to the batch. Return whether there was one to add."""
@@ -380,6 +388,9 @@ class WorkerLoop:
         else:
             execution.finish(running, running.handler.refusal)
             self.in_flight.settle(running)
+        self._jobs_left -= 1
+        if not self._jobs_left:
+            self.stop(None)
 
     def _fail_unreadable(self, queue: str, errors: dict[str, UnreadableReply]) -> None:
         """Fail jobs that cannot be read. `errors`: by jid. This calls the server at once, since it is rare."""
@@ -399,6 +410,15 @@ class WorkerLoop:
         for queue, reply in zip(queues, self._client.call_many([("due", queue) for queue in queues]), strict=True):
             if not isinstance(reply, Exception):
                 self._schedule.set_due(queue, None if reply is None else float(reply) - wall_clock, now)
+
+    def _is_drained(self) -> bool:
+        """Return whether no job runs here and the server has no job that is ready, in any of the queues."""
+        if self.in_flight.running or self.in_flight.tidy_needed:
+            return False
+        replies = self._client.call_many([("due", queue) for queue in self._options.queues])
+        _raise_outage(replies)
+        due = [0.0 if isinstance(reply, Exception) else float(reply) for reply in replies if reply is not None]
+        return min(due, default=math.inf) > time.time()
 
     # --- stopping ---
 

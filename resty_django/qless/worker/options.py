@@ -23,6 +23,7 @@ class WorkerOptions:
     `interval`, `grace`: seconds. `interrupt`: whether sync jobs are interrupted when they are lost and when the grace
     period ends. `name`: prefix of the worker names. `via`: with "celery", Celery's workers run the jobs. `pool`:
     "threads" or "processes". `kill_after`: seconds until a process is killed that a lost or timed-out job still uses.
+    `burst`: whether a process ends when no job is ready. `max_jobs`: number of jobs after which a process is replaced.
     """
 
     queues: tuple[str, ...]
@@ -36,6 +37,8 @@ class WorkerOptions:
     via: str = ""
     pool: str = "threads"
     kill_after: float = 1.0
+    burst: bool = False
+    max_jobs: int | None = None
 
     @property
     def max_slots(self) -> int:

@@ -23,6 +23,7 @@ from ...clients.default import default_client
 from ...worker.options import WorkerOptions
 from ...worker.options import options as worker_options
 from ..live_display import LiveDisplay, Terminal
+from ..reloader import is_reloaded, run_reloaded
 from ..supervisor import Supervisor
 
 
@@ -50,6 +51,11 @@ class Command(BaseCommand):
             type=float,
             help="With --pool processes: seconds that a lost or timed-out job has to end before its process is killed.",
         )
+        parser.add_argument("--burst", action="store_true", help="Stop when no job is ready in the queues.")
+        parser.add_argument("--max-jobs", type=int, help="Replace a process after it has run this number of jobs.")
+        parser.add_argument(
+            "--reload", action="store_true", help="Restart when code of the site changes, for development."
+        )
         parser.add_argument("--live", action="store_true", help="Show queues, rates and running jobs in the terminal.")
 
     def check(self, *args: Any, **kwargs: Any) -> None:
@@ -58,6 +64,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **arguments: Any) -> None:
         self._check_arguments(arguments)
+        if arguments["reload"] and not is_reloaded():
+            sys.exit(run_reloaded(self.stdout))
         options = self._options(arguments)
         if arguments["verbosity"] > 0 and not arguments["live"]:
             self.stdout.write(
@@ -78,7 +86,7 @@ class Command(BaseCommand):
 
     def _check_arguments(self, arguments: dict[str, Any]) -> None:
         """Raise `CommandError` for a wrong value."""
-        for option, least in (("concurrency", 1), ("processes", 1), ("grace", 0), ("kill_after", 0)):
+        for option, least in (("concurrency", 1), ("processes", 1), ("grace", 0), ("kill_after", 0), ("max_jobs", 1)):
             if arguments[option] is not None and not least <= arguments[option] < math.inf:
                 raise CommandError(f"--{option.replace('_', '-')} must be at least {least}, and finite.")
         if arguments["pool"] is not None and arguments["pool"] not in POOLS:
@@ -86,6 +94,8 @@ class Command(BaseCommand):
             raise CommandError(f"--pool {one_line(arguments['pool'])} is not a pool. {suggestion}")
         if arguments["interval"] is not None and not 0 < arguments["interval"] < math.inf:
             raise CommandError("--interval must be greater than 0, and finite.")
+        if arguments["burst"] and arguments["reload"]:
+            raise CommandError("--burst ends the worker, and --reload starts it again. Remove one of them.")
         if arguments["live"] and not sys.stdout.isatty():
             raise CommandError("--live needs a terminal. Run without it and read the log instead.")
 

@@ -279,6 +279,13 @@ def write(job: Any) -> None:
     job.client.source.sync().rpush("told", f"{job.worker_name} {job.data}")
 
 
+def puts(job: Any) -> None:
+    """Put a job when its queue has been empty for a while, and end after that."""
+    time.sleep(0.5)
+    job.client.queues["q"].put(f"{__name__}.write", job.data)
+    time.sleep(0.5)
+
+
 def stamp(job: Any) -> None:
     """How long after its put it started."""
     took = time.time() - job.data
