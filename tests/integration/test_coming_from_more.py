@@ -6,6 +6,8 @@ The `check_` functions also hold for the projects before the port, with a Python
 from __future__ import annotations
 
 import json
+import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,11 +15,15 @@ import pytest
 from lupa.lua51 import LuaRuntime
 
 from tests.docs_reader import Page, page
+from tests.docs_site import free_port
 from tests.ported_site import PortedSite, ported_site
-from tests.servers import Server, free_port, one
+from tests.servers import Server, one
 
-PAGES = [page(f"docs/coming-from/{name}.md") for name in ("django-redis", "request-ids", "openresty", "qless")]
+PAGES = [
+    page(f"docs/coming-from/{name}.md") for name in ("django-redis", "request-ids", "openresty", "id-server", "qless")
+]
 DJANGO_REDIS = "docs/coming-from/django-redis.md"
+ID_SERVER = "docs/coming-from/id-server.md"
 OPENRESTY = "docs/coming-from/openresty.md"
 QLESS = "docs/coming-from/qless.md"
 REQUEST_IDS = "docs/coming-from/request-ids.md"
@@ -178,6 +184,37 @@ def test_qless(server: Server, tmp_path: Path) -> None:
     ]
 
 
+NUMBERS = """
+import subprocess
+from resty_django.ids import next_id
+from resty_django.ids.models import IdCounter
+from resty_django.ids.operations import raise_counter
+from resty_django.ids.service import service
+from tests.servers import until
+
+first = next_id("order_id", app="shop")
+service().stop()
+raise_counter(IdCounter.objects.get(rule__name="order_id", app_name="shop"), to=41_000 + 1)
+server = subprocess.Popen([sys.executable, "manage.py", "runidserver"], stdout=sys.stderr)
+
+
+def ask():
+    return subprocess.run([sys.executable, "client.py"], capture_output=True, text=True).stdout.strip()
+
+
+try:
+    print(first, until(ask), ask())
+finally:
+    server.terminate()
+    server.wait(30)
+"""
+
+
+def test_id_server(tmp_path: Path) -> None:
+    with ported_site(tmp_path, ID_SERVER, "after", {"1200": str(free_port(socket.SOCK_DGRAM))}) as site:
+        assert re.fullmatch(r"(?P<day>O\d{6})000000 (?P=day)041001 (?P=day)041002\n", site.visit(NUMBERS)[0])
+
+
 def test_lua_before_the_port_compiles() -> None:
     scripts = [block for doc_page in PAGES for block in doc_page.blocks if block.language == "lua"]
     assert scripts
@@ -188,5 +225,5 @@ def test_lua_before_the_port_compiles() -> None:
 @pytest.mark.parametrize("doc_page", PAGES, ids=lambda doc_page: doc_page.name)
 def test_the_page_is_short_and_its_blocks_are_files(doc_page: Page) -> None:
     assert len(doc_page.text.split()) <= 650
-    assert all(block.file for block in doc_page.blocks)
+    assert all(block.file or block.language == "sql" for block in doc_page.blocks)
     assert {block.file.partition("/")[0].partition("-")[0] for block in doc_page.blocks} >= {"before", "after"}
