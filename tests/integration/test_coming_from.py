@@ -10,6 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.ported_site import PortedSite, ported_site
 
 VISITS = """
@@ -57,3 +59,76 @@ def check_django_ratelimit(site: PortedSite) -> None:
 def test_django_ratelimit(tmp_path: Path) -> None:
     with ported_site(tmp_path, "docs/coming-from/django-ratelimit.md", "after") as site:
         check_django_ratelimit(site)
+
+
+THROTTLES = """
+from django.contrib.auth.models import User
+
+client.force_login(User.objects.create_user("alice"))
+user = statuses(6, "/api/products/")
+client.logout()
+anonymous = [client.get("/api/products/") for _ in range(4)]
+print(json.dumps({
+    "user": user,
+    "anonymous": [response.status_code for response in anonymous],
+    "wait": 1 <= int(anonymous[-1].headers["Retry-After"]) <= 60,
+    "uploads": statuses(3, "/api/uploads/"),
+    "partner": statuses(3, "/api/stock/", x_api_key="a"),
+    "another": statuses(2, "/api/stock/", x_api_key="b"),
+}))
+"""
+
+
+def check_drf_throttles(site: PortedSite) -> None:
+    assert answers(site, THROTTLES) == {
+        "user": [200, 200, 200, 200, 200, 429],
+        "anonymous": [200, 200, 200, 429],
+        "wait": True,
+        "uploads": [200, 200, 429],
+        "partner": [200, 200, 429],
+        "another": [200, 200],
+    }
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_drf_throttles(tmp_path: Path, side: str, valkey_url: str, valkey: object) -> None:
+    servers = {"redis://127.0.0.1:6379/0": valkey_url}
+    with ported_site(tmp_path, "docs/coming-from/drf-throttles.md", side, servers) as site:
+        check_drf_throttles(site)
+
+
+LOG_INS = """
+from django.contrib.auth.models import User
+from shop.support import unlock
+
+for name in ("alice", "bob"):
+    User.objects.create_superuser(name, password="right")
+
+
+def log_in(name, password, address="127.0.0.1"):
+    form = {"username": name, "password": password}
+    return Client(SERVER_NAME="127.0.0.1", REMOTE_ADDR=address).post("/admin/login/?next=/admin/", form).status_code
+
+
+four = [log_in("alice", "wrong") for _ in range(4)]
+reset = [log_in("alice", "right"), *(log_in("alice", "wrong") for _ in range(4))]
+log_in("alice", "wrong")
+locked = [log_in("alice", "right"), log_in("bob", "right"), log_in("alice", "right", "192.0.2.7")]
+log_in("alice", "wrong")
+unlock("127.0.0.1", "alice")
+print(json.dumps([four, reset, locked, log_in("alice", "right")]))
+"""
+
+
+def check_django_axes(site: PortedSite) -> None:
+    four, reset, locked, unlocked = answers(site, LOG_INS)
+    assert four == [200] * 4
+    assert reset == [302, 200, 200, 200, 200]
+    assert locked == [429, 302, 302]
+    assert unlocked == 302
+
+
+def test_django_axes(tmp_path: Path) -> None:
+    with ported_site(tmp_path, "docs/coming-from/django-axes.md", "after") as site:
+        check_django_axes(site)

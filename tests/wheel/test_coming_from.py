@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.network, pytest.mark.timeout(600)]
 
 BEFORE: dict[str, tuple[Callable[[PortedSite], None], list[str]]] = {
     "django-ratelimit": (ports.check_django_ratelimit, ["django-ratelimit==4.1.0", "django-redis"]),
+    "django-axes": (ports.check_django_axes, ["django-axes==8.3.1"]),
 }
 
 
