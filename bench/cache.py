@@ -2,14 +2,15 @@
 
     python bench/cache.py [--quick] [--seconds S] [--rounds N] [--only levels,tags,backends,writes,decorators,bulk]
 
-Levels: `MLCache.get` with a hit of L1 against the smallest LRU with a time to live that Python allows and against other
-caches in the process, and with a hit of L2 in memory (LMDB) against caches of all processes of a machine; what
-`update()` costs in a request; the twin. Tags: what two tags cost. Backends: the backend for Django on Redis without L1,
-against django-redis on the same server. Writes: `set` and `delete`, with the invalidation in other processes, against
-`set` of the dictionary without it; the backend for Django against locmem; posting an event against its write
-transaction on py-lmdb, all in processor time. Decorators: what a hit of `@cached` costs on top of the function, against
-`cachetools.cached` with a lock, and a hit of `@cache_view` against Django's `cache_page` over locmem. Bulk: many keys
-in Redis against one. The Redis is an embedded Valkey on this machine, over TCP.
+Levels: `MLCache.get` with a hit of L1 against the smallest LRU with a time to live that Python allows and against
+other caches in the process, and with a hit of L2 in memory (LMDB) against caches of all processes of a machine; what
+`update()` costs in a request; the twin. Tags: what two tags cost. Backends: the backend for Django on Redis without
+L1, against django-redis on the same server, also async, and with hits of L1 against locmem, which returns copies,
+too. Writes: `set` and `delete`, with the invalidation in other processes, against `set` of the dictionary without it;
+the backend for Django against locmem; posting an event against its write transaction on py-lmdb, all in processor
+time. Decorators: what a hit of `@cached` costs on top of the function, against `cachetools.cached` with a lock, and a
+hit of `@cache_view` against Django's `cache_page` over locmem. Bulk: many keys in Redis against one. The Redis is an
+embedded Valkey on this machine, over TCP.
 """
 
 from __future__ import annotations
@@ -24,7 +25,21 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from _dictwriter import bare_environment
-from _table import Options, Row, Run, awaited, compare, configure, importable, less, main, measure, peer_caches, timed
+from _table import (
+    Options,
+    Row,
+    Run,
+    awaited,
+    compare,
+    configure,
+    importable,
+    less,
+    main,
+    measure,
+    peer_caches,
+    timed,
+    to_all,
+)
 
 BACKEND = "resty_django.cache.backend.MLCacheBackend"
 BARE_APPEND = """\
@@ -197,6 +212,15 @@ def backends(options: Options) -> Iterator[Row]:
         }
         ours, theirs, django = subjects
         yield from compare(measure(subjects, options), ((ours, theirs, "<= 1.1"), (theirs, ours), (ours, django)))
+    subjects = {
+        f"{name}, aget": awaited(lambda cache=caches[at]: cache.aget(KEY))  # type: ignore[misc]
+        for name, at in named.items()
+    }
+    yield from compare(measure(subjects, options), to_all(list(subjects)[1:], next(iter(subjects))))
+    caches["ours"].set(KEY, VALUE, 3600)
+    memory = {"Django locmem, get": "locmem", "Django backend, get, L1 hit": "ours"}
+    subjects = {name: timed("cache.get(KEY)", cache=caches[at], KEY=KEY) for name, at in memory.items()}
+    yield from compare(measure(subjects, options), [tuple(memory)])
 
 
 def writes(options: Options) -> Iterator[Row]:

@@ -1,17 +1,19 @@
 """The ID service against its limits, side by side in one run. Linux only.
 
-    python bench/ids.py [--quick] [--seconds S] [--rounds N] [--only udp,python,http] [--json FILE]
+    python bench/ids.py [--quick] [--seconds S] [--rounds N] [--only udp,python,gapless,http] [--json FILE]
 
 UDP: `runidserver` (as it is, and with --batch 0: no batched calls) against a bare Python loop of recvfrom and sendto
 and a bare uvloop echo; each server on the first core, the client on the second, or both on the first ("same").
-Python: `next_id` against `str(uuid.uuid4())`. HTTP: single requests against batches of 1000 over one connection to
-uvicorn.
+Python: `next_id` against `str(uuid.uuid4())`. Gapless: `next_id` of a gapless rule against django-sequences, each in
+a transaction on the same SQLite; left out if the first run has no network. HTTP: single requests against batches of
+1000 over one connection to uvicorn.
 """
 
 from __future__ import annotations
 
 import contextlib
 import http.client
+import importlib.util
 import json
 import os
 import socket
@@ -21,7 +23,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 
-from _table import ROOT, Options, Row, Samples, compare, cpu_seconds, main, measure, timed
+from _table import ROOT, Options, Row, Samples, compare, cpu_seconds, importable, main, measure, timed
 
 RULE = "O{now:%y%m%d}{counter:012d}"
 PAIRS = (("runidserver", "echo"), ("runidserver", "uvloop echo"), ("runidserver --batch 0", "echo"))
@@ -42,8 +44,12 @@ def prepare(options: Options) -> None:
         "DJANGO_SETTINGS_MODULE": "project.settings",
     }
     import django
+    from django.conf import settings
     from django.core.management import call_command
 
+    importable(options, "django-sequences")
+    options.peer = importlib.util.find_spec("sequences") is not None
+    settings.INSTALLED_APPS = [*settings.INSTALLED_APPS, *(["sequences"] if options.peer else [])]
     django.setup()
     call_command("migrate", verbosity=0)
     from django.contrib.auth import get_user_model
@@ -51,6 +57,7 @@ def prepare(options: Options) -> None:
     from resty_django.ids.models import IdRule
 
     IdRule.objects.create(name="bench", source=RULE, max_counter=10**12 - 1, reset_seconds=86_400)
+    IdRule.objects.create(name="invoice", source="{counter:012d}", max_counter=10**12 - 1, gapless=True)
     get_user_model().objects.create_superuser("bench", "", "bench")
 
 
@@ -129,6 +136,21 @@ def python(options: Options) -> Iterator[Row]:
     yield from compare(samples, (("str(uuid.uuid4())", "next_id"), ("next_id", batch)))
 
 
+def gapless(options: Options) -> Iterator[Row]:
+    from django.db import transaction
+
+    from resty_django.ids import next_id
+
+    statement = "with atomic():\n take('invoice')"
+    ours, theirs = "next_id, gapless", "django-sequences"
+    subjects = {ours: timed(statement, atomic=transaction.atomic, take=next_id)}
+    if options.peer:
+        from sequences import get_next_value
+
+        subjects[theirs] = timed(statement, atomic=transaction.atomic, take=get_next_value)
+    yield from compare(measure(subjects, options), [(theirs, ours)])
+
+
 def http_rates(options: Options) -> Iterator[Row]:
     import base64
 
@@ -183,4 +205,4 @@ def login(connection: http.client.HTTPConnection, headers: dict[str, str]) -> No
 
 
 if __name__ == "__main__":
-    main({"udp": udp, "python": python, "http": http_rates}, prepare, seconds=1.0)
+    main({"udp": udp, "python": python, "gapless": gapless, "http": http_rates}, prepare, seconds=1.0)

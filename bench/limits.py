@@ -3,9 +3,9 @@
     python bench/limits.py [--quick] [--seconds S] [--rounds N] [--only lmdb,redis] [--json FILE]
 
 LMDB: a decision of each algorithm through its class, and three combined, against a bare read-modify-write of py-lmdb
-(rmw), and `limits` in memory. Redis: the same against an EVALSHA of the same script, sent by redis-py alone, and
-against `limits` on the same Redis, an embedded Valkey on this machine, over TCP. `limits` runs in a separate process;
-it is left out if the first run has no network.
+(rmw), and `limits` in the memory of its process; against that, also a limiter with a `LocalStore`. Redis: the same
+against an EVALSHA of the same script, sent by redis-py alone, and against `limits` on the same Redis, an embedded
+Valkey on this machine, over TCP. `limits` runs in a separate process; it is left out if the first run has no network.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ PLENTY = 10**9
 TURNS = 30
 """Short ones, so that other work on the machine spoils few of them."""
 SLOT, THREE = "slot with lease", "three combined"
+LOCAL = "fixed window, LocalStore"
 DEAREST = "the dearest of the three"
 SINGLE = ("leaky bucket", "fixed window", "slot without lease")
 """The ones that `THREE` combines."""
@@ -89,7 +90,7 @@ def limiters(dictionary: Any) -> dict[str, Any]:
 
 
 def lmdb(options: Options) -> Iterator[Row]:
-    from resty_django.limits import combine
+    from resty_django.limits import FixedWindow, LocalStore, combine
 
     env, db = bare_environment(options.folder)
     with env.begin(db, write=True) as txn:
@@ -102,6 +103,7 @@ def lmdb(options: Options) -> Iterator[Row]:
     }
     for name, limiter in named.items():
         subjects[name] = timed("hit('user:1234')", hit=limiter.hit)
+    subjects[LOCAL] = timed("hit('user:1234')", hit=FixedWindow(PLENTY, 3600, store=LocalStore()).hit)
     hit, leaving = named[SLOT].hit, named[SLOT].leaving
     subjects[SLOT] = timed("leaving('user:1234', None, hit('user:1234').token)", hit=hit, leaving=leaving)
     three = [named[name] for name in SINGLE]
@@ -118,6 +120,7 @@ def lmdb(options: Options) -> Iterator[Row]:
         (THREE, "bare rmw"),
         (THREE, DEAREST, "<= 1.8"),
         ("fixed window", "limits fixed window, memory", "<= 1"),
+        ("limits fixed window, memory", LOCAL),
         ("sliding window", "limits sliding window, memory"),
     )
     yield from compare(samples, comparisons, prefix="LMDB, ")
@@ -148,6 +151,7 @@ def redis(options: Options) -> Iterator[Row]:
         (THREE, f"{THREE}, bare"),
         ("leaky bucket", "plain EVALSHA"),
         *((name, f"limits {name}, Redis", "<= 1") for name in ("fixed window", "sliding window")),
+        ("limits fixed window, Redis", "fixed window"),
     )
     yield from compare(samples, comparisons, prefix="Redis, ")
 

@@ -7,13 +7,14 @@ refused. A subject adds the time of its request minus the time of the same view 
 without middleware, and with the middleware that `startproject` writes.
 
 The time is the CPU time of the thread, so that other work on the machine cannot be mistaken for a cost; only
-comparisons on Redis, an embedded Valkey on this machine over TCP, use elapsed time. django-ratelimit is left out where
-it cannot be installed.
+comparisons on Redis, an embedded Valkey on this machine over TCP, use elapsed time. Peers are left out where they
+cannot be installed: django-ratelimit, django-smart-ratelimit with the algorithm of `@limit_req`, and django-guid.
 """
 
 from __future__ import annotations
 
 import gc
+import importlib.util
 import itertools
 import sys
 import types
@@ -46,6 +47,7 @@ MIDDLEWARES = (
 )
 DRF, DRF_OURS, DRF_THEIRS = "DRF, empty view", "DRF, our throttle", "DRF, its throttle, locmem"
 THEIRS_LOCMEM, THEIRS_REDIS = "django-ratelimit, locmem", "django-ratelimit, Redis"
+SMART_REDIS, GUID = "django-smart-ratelimit, leaky bucket, Redis", "django-guid"
 LIMIT_REQ_REDIS = "@limit_req, Redis"
 TARGETS = (
     (LIMIT_REQ, HIT, "<= 1.3"),
@@ -63,6 +65,8 @@ TARGETS = (
     (OURS, SEVEN, "<= 0.45"),
     (THEIRS_LOCMEM, LIMIT_REQ),
     (THEIRS_REDIS, LIMIT_REQ_REDIS),
+    (SMART_REDIS, LIMIT_REQ_REDIS),
+    (GUID, TXID),
 )
 """The time that a subject adds to a request, compared with another subject."""
 
@@ -86,7 +90,8 @@ class PassOn:
 
 
 def configure_site(options: Options) -> None:
-    importable(options, "django-ratelimit")
+    importable(options, "django-ratelimit", "django-smart-ratelimit", "django-guid")
+    guid = ["django_guid"] if importlib.util.find_spec("django_guid") else []
     dictionaries: dict[str, Any] = {name: {"PATH": str(options.folder)} for name in ("default", "events", "limits")}
     configure(
         ALLOWED_HOSTS=["*"],
@@ -95,6 +100,7 @@ def configure_site(options: Options) -> None:
             *("django.contrib.contenttypes", "django.contrib.auth", "django.contrib.sessions"),
             *("django.contrib.messages", "rest_framework"),
             *("resty_django", "resty_django.cache", "resty_django.limits"),
+            *guid,
         ],
         MIDDLEWARE=[],
         CACHES={
@@ -103,6 +109,8 @@ def configure_site(options: Options) -> None:
             "django-redis": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": options.url},
         },
         RATELIMIT_USE_CACHE="default",
+        RATELIMIT_BACKEND="redis",
+        RATELIMIT_REDIS={"url": options.url},
         REST_FRAMEWORK={"DEFAULT_AUTHENTICATION_CLASSES": [], "DEFAULT_PERMISSION_CLASSES": []},
         RESTY_DJANGO={
             "SHARED_DICTS": dictionaries | {"shared": {"ENGINE": "redis", "ALIAS": "django-redis"}},
@@ -224,6 +232,12 @@ def peer_subjects() -> Iterator[tuple[str, Subject]]:
     theirs = ratelimit(key="ip", rate=PLENTY)
     yield THEIRS_LOCMEM, Subject(theirs(empty))
     yield THEIRS_REDIS, Subject(theirs(empty))
+    if importlib.util.find_spec("django_guid"):
+        yield GUID, Subject(empty, ("django_guid.middleware.guid_middleware",))
+    if importlib.util.find_spec("django_smart_ratelimit"):
+        from django_smart_ratelimit import ratelimit as smart
+
+        yield SMART_REDIS, Subject(smart(key="ip", rate=PLENTY, algorithm="leaky_bucket")(empty))
 
 
 _numbers = itertools.count()
