@@ -100,13 +100,19 @@ themes: venv ## Show the admin's pages under django-unfold and Jazzmin (RESTY_SC
 		PYTHONPATH=var/themes $(PY) -m pytest --ds tests.themes.$$theme -m themes tests/e2e/test_themes_browser.py $(PYTEST_ARGS) || exit 1; \
 	done
 
-lint: venv ## Check format, code, types, import rules, wording and calls of gettext
+lint: venv ## Check format, code, types, import rules, wording, calls of gettext and the files for GitHub
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/codespell
 	$(PY) -m tests.english
+	$(VENV)/bin/zizmor --quiet --offline .github
+	$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms \
+		$(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
 
 format: venv ## Format the code and sort imports
 	$(VENV)/bin/ruff check --fix .
