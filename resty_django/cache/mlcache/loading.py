@@ -5,7 +5,7 @@ twin, and their arguments. `run` makes the call, `arun` awaits the twin, and bot
 generator, or raise the call's error there. So the order of the work and the handling of errors are written once, for
 sync code and for asyncio. A generator that is being closed (`GeneratorExit`) must not yield: no runner makes its calls.
 
-Numbers refer to docs/reference/cache/cache.md, "Lookup order":
+Numbers refer to docs/explanation/algorithms.md, "Lookup":
 
 | number | what | where |
 |---|---|---|
