@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 __version__ = "0.1.0"
+"""The version of the package."""
 
 ALL_APPS: Final[tuple[str, ...]] = (
     "resty_django",
@@ -17,5 +18,6 @@ ALL_APPS: Final[tuple[str, ...]] = (
     "resty_django.cache",
     "resty_django.qless",
 )
+"""The apps of this package, for `INSTALLED_APPS`."""
 
 __all__ = ["ALL_APPS", "__version__"]

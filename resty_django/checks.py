@@ -1,18 +1,24 @@
 """System checks for `RESTY_DJANGO`. Each message has an ID, a hint and a reference to the documentation.
 
-| id | meaning |
-|---|---|
-| `resty_django.E001` | unknown setting |
-| `resty_django.E002` | value of the wrong type |
-| `resty_django.E003` | value out of range, or in conflict with another setting |
-| `resty_django.E004` | a setting needs a package that is not installed |
-| `resty_django.E005` | an app of this package is installed without the core app `resty_django` |
-| `resty_django.W001` | a section has no effect, because its app is not in `INSTALLED_APPS` |
-| `resty_django.W002` | a signing key of the UDP server is too short |
-| `resty_django.W003` | other hosts can reach the UDP server without a key or a list of networks |
-| `resty_django.W005` | a cache on Redis has no socket timeout |
-| `resty_django.W006` | jobs or a shared dictionary use a Redis database that a cache empties |
-| `resty_django.W007` | a database on a server has no timeouts in its OPTIONS |
+Checks:
+    resty_django.E001: Unknown setting. Use the name that the message suggests.
+    resty_django.E002: Value of the wrong type. Use the type that the message names.
+    resty_django.E003: Value out of range, or in conflict with another setting. The message names the limit.
+    resty_django.E004: A setting needs a package that is not installed. Install the extra that the message names.
+    resty_django.E005: An app of this package is installed without the core app. Add `resty_django` to
+        `INSTALLED_APPS`.
+    resty_django.W001: A section has no effect, because its app is not in `INSTALLED_APPS`. Add the app, or remove the
+        section.
+    resty_django.W002: A signing key of the UDP server is shorter than 16 bytes. Generate one with
+        `secrets.token_hex(16)`.
+    resty_django.W003: Other hosts can reach the UDP server, and neither `KEYS` nor `NETWORKS` is set. Set one of
+        them, or set `HOST` to 127.0.0.1.
+    resty_django.W005: A cache on Redis in `CACHES` has no socket timeout. Set `socket_timeout` and
+        `socket_connect_timeout` in its `OPTIONS`.
+    resty_django.W006: Jobs or a dictionary use a Redis database that `clear()` of a cache empties. Give them another
+        database of the server.
+    resty_django.W007: A database on MariaDB, MySQL or PostgreSQL has no timeouts. Set those that the message names in
+        its `OPTIONS`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
 """System checks of the caches in `CACHES` that use this package's backend.
 
-| id | meaning |
-|---|---|
-| `resty_cache.E001` | LOCATION is not a shared dictionary, or OPTIONS are invalid |
-| `resty_cache.E002` | caches with the same LOCATION have different OPTIONS |
-| `resty_cache.W001` | the dictionary is also used for something else, although `clear()` empties it |
-| `resty_cache.W002` | sessions are stored only in a cache that finds nothing while its store is down |
+Checks:
+    resty_cache.E001: A cache with this package's backend has a `LOCATION` that is not a shared dictionary, or invalid
+        `OPTIONS`. The message names the fault.
+    resty_cache.E002: Two such caches have the same `LOCATION` and different `OPTIONS`. Use the same ones, or separate
+        dictionaries.
+    resty_cache.W001: The dictionary of a cache is also used for something else, although `clear()` empties it. Use a
+        separate dictionary.
+    resty_cache.W002: A cache that finds nothing while its store is down is the only store of the sessions. Set its
+        `ON_ERROR` to `"raise"`, or use the engine `cached_db`.
 """
 
 from __future__ import annotations

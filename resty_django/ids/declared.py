@@ -5,9 +5,8 @@ first reads the rules: the settings overwrite the row. The anchor stays, as with
 unless the settings name one. Declared rules are read-only in the admin and over HTTP. A rule that is removed from the
 settings remains as an ordinary rule.
 
-| id | meaning |
-|---|---|
-| `resty_ids.E001` | a rule in the setting RULES is not valid |
+Checks:
+    resty_ids.E001: A rule in `IDS["RULES"]` cannot be used. The message names the field.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
 """System checks of limits.
 
-| id | meaning |
-|---|---|
-| `resty_limits.E001` | a rule in the setting RULES is not valid |
-| `resty_limits.E002` | the login guard is not the first authentication backend |
-| `resty_limits.E003` | a rule has tiers, but the setting TIER is missing or cannot be imported |
-| `resty_limits.W001` | rules match requests, but the middleware that enforces them is missing |
-| `resty_limits.W002` | the middleware of the login guard is missing |
-| `resty_limits.W003` | the middleware of the login guard has no login guard |
-| `resty_limits.W004` | limits need the user of a request, but no middleware sets it |
+Checks:
+    resty_limits.E001: A rule in `LIMITS["RULES"]` cannot be used. The message names the field.
+    resty_limits.E002: The login guard is not the first of `AUTHENTICATION_BACKENDS`. Move it to the top.
+    resty_limits.E003: A rule has tiers, but `TIER` is missing or cannot be imported. Set it to the path of a
+        function.
+    resty_limits.W001: Rules match requests, but `LimitMiddleware` is not installed. Add it, or use the policies in
+        `@limit()`.
+    resty_limits.W002: The login guard lacks its middleware. Add `LoginGuardMiddleware`.
+    resty_limits.W003: The middleware of the login guard is installed without the guard. Put the guard first in
+        `AUTHENTICATION_BACKENDS`.
+    resty_limits.W004: Limits by user, but no `AuthenticationMiddleware`. Add it, or use other keys and exemptions.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 Kind = Literal["counter", "gauge", "summary"]
+"""Type: the kind of a metric, such as "counter"."""
 
 
 @dataclass(frozen=True, slots=True)

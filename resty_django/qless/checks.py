@@ -1,19 +1,29 @@
 """System checks of the job queue.
 
-| id | meaning |
-|---|---|
-| `resty_qless.E001` | the cache that QLESS names has no usable Redis |
-| `resty_qless.E002` | that cache is a cluster, and the prefix has no hash tag |
-| `resty_qless.E003` | a module from which jobs may come does not exist |
-| `resty_qless.E006` | redis-py is not installed, but jobs are configured |
-| `resty_qless.E007` | a task that workers refuse, because of its options or its callbacks |
-| `resty_qless.E008` | a database of the outbox cannot have its table |
-| `resty_qless.W001` | redis-py is not installed, but a cache uses Redis |
-| `resty_qless.W002` | the archive keeps jobs for a shorter time than Redis does by default |
-| `resty_qless.W003` | a module of tasks that workers cannot import for another reason |
-| `resty_qless.I001` | redis-py is not installed, and nothing needs it yet |
+Checks:
+    resty_qless.E001: The cache that `QLESS` names has no usable Redis. Name a cache on Redis, or set `URL`.
+    resty_qless.E002: That cache is a cluster, and the prefix has no hash tag. Set `PREFIX` to a text such as
+        `{jobs}ql:`.
+    resty_qless.E003: A module in `MODULES` does not exist. Fix the name or remove it.
+    resty_qless.E004: A backend for Django's tasks is configured, but the app is not installed. Add
+        `resty_django.qless` to `INSTALLED_APPS`.
+    resty_qless.E005: Such a backend has an unknown option, or a wrong `ON_COMMIT` or `OUTBOX`. The message names the
+        options.
+    resty_qless.E006: `QLESS` is set, but the package redis is not installed. Install the extra `redis`.
+    resty_qless.E007: A task that workers refuse, because of its options, its name or its callbacks; they run the
+        others. Fix the task.
+    resty_qless.E008: A database of the outbox in which `DATABASE_ROUTERS` do not allow its table. Name another one,
+        or change the router.
+    resty_qless.W001: The package redis is not installed, but a cache uses Redis. Install the extra `redis` to run
+        jobs.
+    resty_qless.W002: The archive keeps jobs for a shorter time than Redis does. Keep them longer in the archive, or
+        for a shorter time in Redis.
+    resty_qless.W003: A module of tasks cannot be imported for another reason; its named and periodic tasks do not
+        run. Fix the module.
+    resty_qless.I001: The package redis is not installed, so background jobs are unavailable; everything else works.
+        Install the extra `redis` for jobs.
 
-The backend for Django's tasks checks itself, with E004 and E005: `QlessBackend.check`.
+The backend for Django's tasks makes E004 and E005 itself.
 """
 
 from __future__ import annotations

@@ -17,7 +17,9 @@ from .faults import FAULTS, translated
 from .timeouts import add_client_timeouts
 
 Client: TypeAlias = Redis | RedisCluster
+"""Type: a client of redis-py, for one server or a cluster."""
 AsyncClient: TypeAlias = aio.Redis | aio.RedisCluster
+"""Type: a client of `redis.asyncio`, for one server or a cluster."""
 
 _clients: Final[dict[str, Client]] = {}
 

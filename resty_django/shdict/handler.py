@@ -87,6 +87,7 @@ def make(name: str, settings: SharedDictSettings) -> SharedDict:
 
 
 shdicts = SharedDicts()
+"""The shared dictionaries of the settings by name."""
 
 
 on_change(shdicts.close_all, SETTING, "CACHES")

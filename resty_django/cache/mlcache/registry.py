@@ -94,6 +94,7 @@ def _imported(path: str | None) -> Any:
 
 
 mlcaches = MLCaches()
+"""The caches of the settings by name."""
 
 
 on_change(mlcaches.clear, SETTING, "CACHES")

@@ -1,10 +1,11 @@
 """System checks of dependencies on models.
 
-| id | meaning |
-|---|---|
-| `resty_cache.E003` | a cached function, a cached view or `invalidate_on` names a model that is not installed |
-| `resty_cache.E004` | the fields of a dependency are not fields of the model, or have no column |
-| `resty_cache.W003` | related objects are changed through a manager of the site that invalidates nothing |
+Checks:
+    resty_cache.E003: A dependency of a cached value names a model that is not installed. Fix the name.
+    resty_cache.E004: A dependency names a field that the model does not have, or one without a column. Depend on a
+        field with a column.
+    resty_cache.W003: Related objects of a dependency are changed through a manager that invalidates nothing. Derive
+        it from `CacheInvalidatingManager`, or remove `base_manager_name`.
 """
 
 from __future__ import annotations

@@ -10,8 +10,15 @@ from ..schema import above, at_least, duration, one_of, section, setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheLockSettings:
-    """The lock of a callback. `exptime`: seconds until it expires. `timeout`: maximum wait in seconds. `step`: first
-    pause between tries in seconds; each following pause is `ratio` times longer, up to `max_step`."""
+    """The lock of a callback.
+
+    Attributes:
+        exptime: Seconds until the lock expires; must be longer than any callback takes.
+        timeout: Maximum seconds that a call waits for another call's callback.
+        step: First pause between tries in seconds.
+        ratio: Factor by which each pause is longer than the previous one.
+        max_step: Maximum pause in seconds.
+    """
 
     exptime: float = duration(30.0, check=above(0))
     timeout: float = duration(5.0, check=at_least(0))
@@ -24,19 +31,37 @@ class CacheLockSettings:
 class CacheSettings:
     """One cache.
 
-    `shm`: the shared dictionary for L2; separate dictionaries for cached None (`shm_miss`), locks (`shm_locks`) and
-    counts (`shm_stats`). `lru_size`: maximum number of items in L1. `ttl`, `neg_ttl`: time to live of a value and of a
-    cached None in seconds (0: forever). `error_ttl`: seconds for which an error of a callback is raised again instead
-    of calling it (0: not at all). `resurrect_ttl`: seconds for which an expired value is served if the source
-    fails (None: never). `stale_while_revalidate`: seconds after expiry during which a value is served while it is
-    refreshed. `jitter`: maximum share by which times to live are randomly shortened. `shm_set_tries`: attempts to store
-    in L2. `ipc`: whether other processes are notified through events. `serializer`, `l1_serializer`: dotted paths of an
-    object with `encode` and `decode`, and of a function. `compress`: "zlib" or "zstd" compresses values of more than
-    `compress_above` bytes in L2; None: do not compress. `decompress_limit`: maximum bytes of a decompressed value.
-    `failures`: dotted paths of callback exceptions that count as a failure of the source. `on_error`: what calls do
-    while the store is down, "source" or "raise". `outage_ttl`: seconds for which L1 keeps a value that is stored
-    meanwhile. `stale_if_outage`: seconds after its expiry during which a value in L1 is served meanwhile. `early`: the
-    factor of probabilistic early recomputation. `lock`: the lock of a callback.
+    Attributes:
+        shm: The shared dictionary for L2.
+        shm_miss: A separate dictionary for cached None, so that they do not evict values.
+        shm_locks: A separate dictionary for locks; None: the L2 dictionary.
+        shm_stats: A separate dictionary for statistics; None: the dictionary for locks.
+        lru_size: Maximum number of values in L1, per process.
+        ttl: Time to live of a value in seconds; 0: forever.
+        neg_ttl: Time to live of a cached None in seconds; 0: forever.
+        error_ttl: Seconds for which an error of a callback is raised again in all processes instead of calling it;
+            0: not at all.
+        resurrect_ttl: Seconds for which an expired value is served if the source fails; None: never. Do not use 0,
+            which means forever.
+        stale_while_revalidate: Seconds after expiry during which a value is still served while it is refreshed in
+            the background; 0: never.
+        jitter: Maximum share (less than 1) by which times to live are randomly shortened.
+        shm_set_tries: Attempts to store in a full L2.
+        ipc: Whether other processes are notified through events.
+        serializer: Dotted path of an object with `encode` and `decode`, or of its class, for values of other types.
+        l1_serializer: Dotted path of a function that converts a value to the object stored in L1.
+        compress: Compresses values in L2: `"zlib"` or `"zstd"`; None: no compression.
+        compress_above: Values of at most this number of bytes are not compressed.
+        decompress_limit: Maximum bytes of a decompressed value; larger ones count as absent.
+        failures: Dotted paths of callback exceptions that count as a failure of the source.
+        on_error: What calls do while the store of L2 is down: `"source"` uses L1 and the callback, `"raise"` raises
+            `Unavailable`.
+        outage_ttl: Seconds for which L1 keeps a value that is stored while the store is down; at most the value's
+            time to live.
+        stale_if_outage: Seconds after its expiry during which a value in L1 is served while the store is down; 0:
+            never.
+        early: Factor of early recomputation, usually 1.0; 0 or None: never.
+        lock: Options of the callback lock.
     """
 
     shm: str = setting("default", check=validators.known_dict)

@@ -12,10 +12,17 @@ from ..schema import Needs, above, at_least, one_of, setting
 class SharedDictSettings:
     """One shared dictionary.
 
-    `engine`: "lmdb" (one machine, no server) or "redis". For lmdb, `size` is the size in bytes and `path` the folder of
-    the files (None: memory if there is space, else the folder for temporary files). For redis, `alias` is the cache
-    whose connection is used, `prefix` the prefix of the keys (None: derived from the name), and `stale` the seconds
-    that an expired item stays readable for `get_stale`.
+    Attributes:
+        engine: `"lmdb"`, one machine and no server, or `"redis"`.
+        size: LMDB: size in bytes, allocated in full on first use; at least 1048576. All processes must use the same
+            value.
+        path: LMDB: a local folder for the files; it must belong to the user that runs the site and must not be
+            writable for others. If it does not exist, it is created with mode 700, as are missing parents. None:
+            memory if there is enough space, else the folder for temporary files.
+        alias: Redis: the cache in `CACHES` whose connection it uses.
+        prefix: Redis: prefix of the keys; None: `resty:dict:<name>:`. Two sites on one server need different
+            prefixes.
+        stale: Redis: seconds that an expired item stays readable for `get_stale`.
     """
 
     engine: str = setting("lmdb", check=one_of("lmdb", "redis"), needs={"redis": Needs(("redis", "django_redis"))})
@@ -30,10 +37,13 @@ class SharedDictSettings:
 class EventsSettings:
     """Events between processes.
 
-    `dict`: the shared dictionary for events. `interval`: polling interval in seconds (0: no background polling), not
-    needed with Redis, which notifies listeners. `timeout`: seconds during which a unique value is claimed.
-    `retries`: retries of `post` while the dictionary is full. `keep`: approximate number of events in a Redis stream.
-    `autostart`: whether a web worker's first request starts the listener.
+    Attributes:
+        dict: The shared dictionary for events; with the engine redis, events reach other machines.
+        interval: LMDB: polling interval in seconds, and so the longest delay; 0: no background polling.
+        timeout: Seconds during which further events with the same `unique` value are ignored.
+        retries: Retries of `post` while the dictionary is full.
+        keep: Redis: approximate number of events in the stream.
+        autostart: Whether the first request of a web worker starts the listener.
     """
 
     dict: str = setting("events", check=validators.known_dict)
@@ -48,10 +58,13 @@ class EventsSettings:
 class TxidSettings:
     """Settings for transaction IDs.
 
-    `header`: name of the header that carries the txid of a request and its response. `proxies`: CIDR blocks of callers
-    whose txids are accepted, "unix" for callers over a Unix socket (empty: no caller is trusted). `traceparent`:
-    whether to read and send W3C Trace Context headers. `commands`: path endings of the programs whose runs each get one
-    txid.
+    Attributes:
+        header: The header that carries the txid in requests from trusted proxies, in responses, and in calls to
+            other services.
+        proxies: CIDR blocks of callers whose txid and trace are accepted; `"unix"`: callers over a Unix socket.
+            Empty: none are accepted.
+        traceparent: W3C Trace Context: read `traceparent` and `tracestate` from trusted proxies, and send them.
+        commands: Path endings of programs whose runs each get one txid.
     """
 
     header: str = setting("X-Request-Id", check=validators.header)
@@ -66,8 +79,10 @@ class TxidSettings:
 class MetricsSettings:
     """Access to the metrics for clients other than users with the permission, and the maximum number of samples.
 
-    `tokens`: accepted bearer tokens. `networks`: CIDR blocks whose clients need no token. `max_labels`: maximum number
-    of samples per metric.
+    Attributes:
+        tokens: Accepted bearer tokens, each at least 16 characters long.
+        networks: CIDR blocks whose clients need no token. Behind a proxy, the address of the proxy counts.
+        max_labels: Maximum number of samples per metric; the rest is added up.
     """
 
     tokens: tuple[str, ...] = setting((), check=validators.tokens)

@@ -12,7 +12,12 @@ from ..schema import Fault, Needs, above, at_least, between, duration, section, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LuaSettings:
-    """Limits for each call of a Lua rule: `milliseconds` of CPU time and `memory` in bytes for the script."""
+    """Limits for each call of a Lua rule: `milliseconds` of CPU time and `memory` in bytes for the script.
+
+    Attributes:
+        milliseconds: Maximum duration of one call of a rule, 1 to 10000.
+        memory: Maximum memory of a Lua script in bytes; at most 16777216.
+    """
 
     milliseconds: int = setting(50, check=between(1, 10_000))
     memory: int = setting(2 * 1024 * 1024, check=between(256 * 1024, 16 * 1024 * 1024))
@@ -22,10 +27,15 @@ class LuaSettings:
 class UdpSettings:
     """The UDP ID server.
 
-    `batch`: maximum number of datagrams that a system call receives when they queue up (0: one). `max_datagram`:
-    maximum size of a request in bytes. `networks`: CIDR blocks whose requests are accepted (empty: all). `rate`:
-    maximum number of requests per second from one source (0: no limit). `keys`: shared secrets that sign requests
-    (empty: requests are not signed).
+    Attributes:
+        host: Address to bind.
+        port: Port to bind.
+        processes: Number of server processes that share the port.
+        batch: Maximum number of datagrams per system call when they queue up; 0: one by one.
+        max_datagram: Maximum size of a request in bytes; larger ones are dropped.
+        networks: CIDR blocks of accepted clients; empty: all clients.
+        rate: Maximum requests per second from one source; 0: unlimited.
+        keys: Shared secrets that sign requests, each at least 16 bytes long; empty: requests are not signed.
     """
 
     host: str = setting("127.0.0.1", check=validators.not_blank)
@@ -42,17 +52,27 @@ class UdpSettings:
 class IdsSettings:
     """The ID service.
 
-    `step` and `offset`: this site issues the numbers with remainder `offset` modulo `step`, counted from the rule's
-    first number. `node`: the text of `{node}` in a rule. `database`: the alias of the database with rules and counters
-    (None: the router decides). `database_timeout`: seconds that the reservation thread waits for the database.
-    `refresh`: seconds between two checks for changed rules. `wait`: seconds that a request waits for a reservation.
-    `max_count`: maximum number of IDs in one request. `python_rules`: dotted paths allowed as rules of kind python.
-    `max_segment`: maximum number of numbers reserved at a time. `new_names_per_second`: maximum number of new
-    application names per second (0: no limit). `eager`: take each ID on the caller's connection, without a background
-    thread, for tests of a site. `issue_log`: the file to which every issued ID is appended (None: no log). `rules`:
-    rules declared in code, as dicts of their fields. `stats`: the shared dictionary for the counts of issued IDs.
-    `runs_out_warning`: `resty_check` warns of a rule whose numbers run out within these seconds, before its cycle ends
-    (0: never).
+    Attributes:
+        step: Number of independent sites that share the numbers. Sites on one database need no step.
+        offset: Index of this site: 0 to `STEP` - 1.
+        node: The text of `{node}` in a rule.
+        database: The alias in `DATABASES` that holds rules and counters; None: chosen by the database routers.
+        database_timeout: Seconds, at least 1, after which the reservation thread aborts a database operation and
+            opens a new connection.
+        refresh: Seconds between checks for changed rules.
+        wait: Maximum seconds that a request waits for a reservation.
+        max_count: Maximum number of IDs per request.
+        python_rules: Dotted paths of the classes that rules of the kind "python" may use.
+        max_segment: Maximum number of numbers reserved at a time; a larger `segment_size` of a rule has no effect.
+        new_names_per_second: Maximum number of new application names per second that get a counter; 0: unlimited.
+        eager: For tests of your own site: no background thread, each ID is taken on the caller's connection.
+        issue_log: A file to which every issued ID is appended.
+        rules: Rules declared in code, each as a dict of its fields.
+        stats: The shared dictionary that counts the issued IDs of all processes, for the overview and the metrics.
+        runs_out_warning: `resty_check` warns of a rule whose numbers run out within this time at the present pace,
+            before its cycle ends; 0: no warnings.
+        lua: Limits for Lua rules, below. Setting it needs the extra `lua`.
+        udp: The UDP server.
     """
 
     step: int = setting(1, check=at_least(1))

@@ -24,10 +24,13 @@ def _failures(value: str) -> str | None:
 class LoginSettings:
     """The guard of log-ins.
 
-    `address_and_name`, `address`, `name`: the number of failed log-ins in a time, such as "5/15m", after which log-ins
-    are refused: with this name from this address, from this address, with this name (None: never). `ban`: seconds of
-    the first ban; each further ban is twice as long. `max_ban`: the maximum seconds of a ban. `ban_memory`: seconds
-    after a ban in which another one is longer.
+    Attributes:
+        address_and_name: Failed log-ins with one name from one address that cause a ban of both together.
+        address: Failed log-ins from one address that cause a ban of the address.
+        name: Failed log-ins with one name from any address that cause a ban of the name.
+        ban: Length of the first ban, in seconds or as a string such as `"15m"`.
+        max_ban: Maximum length of a ban.
+        ban_memory: Time after a ban in which another one is twice as long.
     """
 
     address_and_name: str | None = setting("5/15m", check=_failures)
@@ -46,23 +49,37 @@ class LoginSettings:
 class LimitsSettings:
     """Limits.
 
-    `store`: the shared dictionary with the states. `on_error`: the behaviour while it cannot be used: "open", "closed",
-    "local" or "raise". `log_refusals`: the share of the
-    refusals that are logged, 0 to 1. `status`: the HTTP status of refusals. `headers`: the header fields that report
-    limits: "both", "X-RateLimit", "RateLimit" or "none". `problem_json`: whether refusals always reach API clients as
-    `application/problem+json`, also from throttles of Django REST framework.
-    `template`: the template of the page for refusals. `max_delay`: seconds that a sync view may sleep. `max_wait`:
-    seconds that a request may wait for a token bucket without a `max_wait`. `max_waiting`: the maximum number of
-    requests of a process that wait at the same time. `max_waiting_calls`: likewise of calls of plain code without a
-    `max_waiting`. `proxies`: networks of trusted proxies.
-    `proxy_header`: the header in which they write the client's address. `ipv6_prefix`: the number of bits of an IPv6
-    address that identify a client. `exempt_networks`: networks of clients without limits. `tier`: the dotted path of a
-    function of the request that returns its tier, for limits with `tiers` (None: there is none). `rules`: policies, as
-    dicts of their fields. `overrides`: the limits to which the overrides in the database apply: "policies" or "all".
-    `refresh`: seconds between two checks for changed policies without events. `quota_keep`:
-    seconds for which the rows of quotas are kept after the end of their period. `ban_store`: the shared dictionary with
-    the bans. `refusals_warning`: `resty_check` warns of a limit that refused more requests in a minute (0: never).
-    `login`: the guard of log-ins.
+    Attributes:
+        store: The shared dictionary that stores the state of limits.
+        on_error: While it is down: `"open"`, `"closed"`, `"local"` or `"raise"`.
+        log_refusals: Share of the refusals that are logged, chosen at random, 0 to 1. Signals and statistics
+            include all of them.
+        status: Status of the response to refused requests, 400 to 599.
+        headers: The header fields that report limits: `"X-RateLimit"`, `"RateLimit"` (with `RateLimit-Policy`),
+            `"both"` or `"none"`.
+        problem_json: Whether refusals always reach API clients as `application/problem+json`, also from throttles
+            of Django REST framework.
+        template: The template of the page for refused requests.
+        max_delay: Maximum seconds that a sync view sleeps.
+        max_wait: Maximum seconds that a request may wait for a token bucket without a `max_wait`.
+        max_waiting: Maximum number of requests per process that may wait at a time; further ones are refused.
+        max_waiting_calls: Maximum number of calls per process that may wait at a time, of functions, slots and
+            jobs; further ones raise `TooManyWaiting`.
+        proxies: Networks of trusted proxies; `"unix"`: all clients that connect over a Unix socket.
+        proxy_header: The header in which they pass the client's address.
+        ipv6_prefix: Number of leading bits of an IPv6 address that identify a client, 1 to 128.
+        exempt_networks: Networks whose requests have no limits.
+        tier: Dotted path of a function of the request that returns its tier, for limits with a rate per tier, also
+            of policies.
+        rules: Policies, each as a dict of its fields. Those that match requests need the middleware.
+        overrides: The limits to which overrides apply: `"policies"`, or `"all"`, with which every process that uses
+            a limit reads them from the database.
+        refresh: Polling interval (seconds) for changed policies and overrides, in case an event was lost.
+        quota_keep: Time for which the rows of quotas are kept after their period: 400 days.
+        ban_store: The shared dictionary that stores bans.
+        refusals_warning: `resty_check` warns of a limit that refused more requests in one of the last 10 minutes;
+            0: no warnings.
+        login: The login guard.
     """
 
     store: str = setting("limits", check=validators.known_dict)

@@ -18,16 +18,20 @@ POOLS = ("threads", "processes")
 class WorkerSettings:
     """Worker processes of the job queue: defaults for the options of `manage.py runqless`.
 
-    - `queues`: names of the queues, in order.
-    - `reserver`: polling strategy: "ordered", "round_robin", "shuffled" or the dotted path of a class.
-    - `concurrency`: number of jobs that a process runs at once.
-    - `processes`: number of processes.
-    - `interval`: polling interval (seconds) for jobs that arrive without a notification.
-    - `grace`: seconds that running jobs have to finish after SIGTERM.
-    - `middleware`: dotted paths of the middleware around each job, outermost first.
-    - `interrupt`: whether sync jobs get an exception when they lose their lock or the grace period ends.
-    - `pool`: where jobs run: "threads", or "processes" for one process per job.
-    - `kill_after`: with "processes", seconds that a job that is lost or timed out has to end before it is killed.
+    Attributes:
+        queues: The queues, in order of priority.
+        reserver: The polling order of the queues: `ordered`, `round_robin`, `shuffled` or the dotted path of a
+            class.
+        concurrency: Number of jobs that a process runs concurrently.
+        processes: Number of processes.
+        interval: Polling interval (seconds) for jobs that arrive without a notification.
+        grace: Seconds that running jobs have to finish after SIGTERM before they are returned to the queue.
+        middleware: Dotted paths of the middleware around each job, outermost first.
+        interrupt: Whether an exception is raised in sync jobs that are revoked, lose their lock or exceed the grace
+            time.
+        pool: Where jobs run: `threads`, or `processes` for one process per job.
+        kill_after: With `processes`: seconds that a job has to end after a revoke, a lost lock or its timeout
+            before its process is killed.
     """
 
     queues: tuple[str, ...] = setting(("default",), check=validators.queue_names)
@@ -46,9 +50,11 @@ class WorkerSettings:
 class ArchiveSettings:
     """The archive of finished jobs in the site's database.
 
-    - `retention`: time for which finished jobs are kept (None: no archive).
-    - `workers`: whether workers write it; otherwise only `manage.py qless_archive` does.
-    - `batch`: maximum number of jobs in a transaction.
+    Attributes:
+        retention: Time for which finished jobs are kept, such as `"365d"`; at least 3600 seconds. None: there is no
+            archive.
+        workers: Whether workers write the archive; otherwise run `manage.py qless_archive` regularly.
+        batch: Maximum number of jobs in a transaction, 1 to 5000.
     """
 
     retention: float | None = duration(None, check=at_least(3600))
@@ -66,10 +72,11 @@ class OutboxSettings:
 
     True is short for all queues, and a list for its queues.
 
-    - `queues`: queues whose tasks use it ("*": all queues, the default of a dict; empty: none).
-    - `database`: databases that may contain rows, or one; the first one is the default of `using`.
-    - `keep`: time for which rows are kept after their delivery, and for which delivery is tried.
-    - `workers`: whether workers deliver rows; otherwise only `manage.py qless_outbox` does.
+    Attributes:
+        queues: Queues whose tasks use it; `["*"]`, the default in a dict: all queues.
+        database: Aliases of databases that have the table. The first one is the default of `using`.
+        keep: Time for which rows stay after their delivery, and in which delivery is tried; at least 60 seconds.
+        workers: Whether workers deliver rows; otherwise run `manage.py qless_outbox`.
     """
 
     queues: tuple[str, ...] = setting((), check=validators.no_empty_texts)
@@ -100,8 +107,6 @@ def _converted_outbox(value: object, path: tuple[str, ...]) -> tuple[object, lis
 class QueueRetention:
     """How long, and how many, jobs of a queue are kept that have failed or are complete.
 
-    - `failed`, `completed`: time (None: as for the site).
-    - `failed_count`, `completed_count`: maximum number (None: only the site's maximum applies).
     """
 
     failed: float | None = duration(None, check=at_least(60))
@@ -114,11 +119,15 @@ class QueueRetention:
 class RetentionSettings(QueueRetention):
     """How long, and how many, failed and complete jobs are kept in Redis. Workers delete older ones, the oldest first.
 
-    - `failed`: time for which failed jobs are kept (None: indefinitely).
-    - `failed_count`: maximum number of failed jobs of all queues (None: unlimited).
-    - `completed`, `completed_count`: the same for complete jobs, if stricter than `jobs-history` and
-      `jobs-history-count` (None: only these apply).
-    - `queues`: by queue.
+    Attributes:
+        failed: Time for which failed jobs are kept, by default 30 days; at least 60 seconds. None: indefinitely.
+        failed_count: Maximum number of failed jobs of all queues together. None: unlimited.
+        completed: Time for which complete jobs are kept, if it is shorter than the option `jobs-history`. None:
+            only the option applies.
+        completed_count: Maximum number of complete jobs, if it is lower than the option `jobs-history-count`. None:
+            only the option applies.
+        queues: By the name of a queue, a dict with the same keys, without `QUEUES`: `{"mail": {"FAILED": "2d"}}`. A
+            time replaces the site's; a maximum applies in addition. Missing keys and None: as for the site.
     """
 
     failed: float | None = duration(30 * 86_400.0, check=at_least(60))
@@ -130,28 +139,30 @@ class RetentionSettings(QueueRetention):
 class QlessSettings:
     """The job queue.
 
-    - `alias`: the cache in `CACHES` whose Redis stores the jobs.
-    - `url`: a separate Redis, used instead of `alias`.
-    - `prefix`: prefix of all keys.
-    - `worker_name`: name of the worker in its jobs (None: host and process ID).
-    - `modules`: modules and packages from which jobs may come, besides `jobs` and `tasks` of installed apps. Only their
-      plain functions may run as jobs, too.
-    - `result_ttl`: seconds for which results of tasks are kept (None: as long as the jobs).
-    - `eager`: run tasks where they are called, for tests.
-    - `on_commit`: queues whose tasks, enqueued in a transaction, wait for its commit ("*": all queues).
-    - `redact`: words; a value whose name contains one of them is never shown.
-    - `redactor`: dotted path of a function that takes the arguments of a job and returns what may be shown.
-    - `search_arguments`: whether the index of the job search contains words of arguments.
-    - `links`: dotted path of a function that takes a job and returns pairs of text and URL for its page.
-    - `release`: text that workers report as the release of the site, such as a commit (None: none).
-    - `max_latency`: `resty_check` warns of a queue whose oldest runnable job is older, in seconds (None: never).
-    - `max_pause`: `resty_check` warns of a queue with waiting jobs that has been paused for longer, in seconds (None:
-      never).
-    - `failed_warning`, `failed_window`: `resty_check` warns when this number of jobs of a group (0: never) failed
-      within this number of seconds.
-    - `archive`: the archive of finished jobs.
-    - `outbox`: the outbox for tasks that are enqueued in transactions.
-    - `retention`: how long failed and complete jobs are kept in Redis.
+    Attributes:
+        alias: The cache in `CACHES` whose Redis stores the jobs.
+        url: The URL of a Redis to use instead of `ALIAS`, such as `redis://10.0.0.1:6379/1`.
+        prefix: Prefix of all keys. The default is shared with other qless clients; on a cluster, it needs a hash
+            tag, such as `{jobs}ql:`.
+        worker_name: Name of the worker in jobs; None: host and PID.
+        modules: Modules and packages from which jobs may come, besides the modules `jobs` and `tasks` of installed
+            apps; also plain functions of these modules may run as jobs.
+        result_ttl: Retention of task results in seconds; None: as long as the jobs.
+        eager: For tests: tasks run immediately in the caller.
+        on_commit: Queues whose tasks, enqueued in a transaction, wait for its commit; `"*"`: all queues.
+        redact: Words: values of arguments whose names contain one of them, whatever the case and separators, are
+            never shown.
+        redactor: Dotted path of a function that takes the remaining arguments of a job and returns what may be
+            shown.
+        search_arguments: Whether the index of the job search contains words of arguments. Without them, a search
+            for arguments examines all jobs.
+        links: Dotted path of a function that takes a job and returns pairs of text and URL, the links of its page.
+        release: The site's release, such as a commit or a version. Workers report it.
+        max_latency: Age of the oldest runnable job of a queue, in seconds, above which `resty_check` warns; None:
+            no warnings.
+        max_pause: Seconds of a pause above which it warns of a queue with waiting jobs; None: no warnings.
+        failed_window: Seconds in which a failure counts as recent for `resty_check`.
+        failed_warning: Number of recent failures of a group that causes a warning there; 0: no warnings.
     """
 
     alias: str = setting("default", check=validators.known_cache)

@@ -53,6 +53,7 @@ class _Default:
 
 
 client = cast(Client, _Default())
+"""The client of the site's settings."""
 
 
 def _forget() -> None:

@@ -95,11 +95,7 @@ class QlessBackend(BaseTaskBackend):
         self.outbox: bool | None = self.options.get("OUTBOX")
 
     def check(self, **kwargs: object) -> list[CheckMessage]:
-        """Return the errors in the settings of this backend.
-
-        `resty_qless.E004`: the app is not installed. `resty_qless.E005`: an unknown option, or a wrong `ON_COMMIT` or
-        `OUTBOX`.
-        """
+        """Return the errors in the settings of this backend."""
         errors: list[CheckMessage] = []
         setting = f"TASKS[{self.alias!r}]"
         if not apps.is_installed("resty_django.qless"):
