@@ -44,9 +44,9 @@ def _link(match: re.Match[str], folder: PurePosixPath) -> str:
             parts.pop()
         else:
             parts.append(part)
-    if parts[:1] == ["docs"]:
-        return match[0]
     name = "/".join(parts)
+    if parts[:1] == ["docs"]:
+        return match[0] if folder.parts[:1] == ("docs",) else f"[{label}](/{'/'.join(parts[1:])}{mark}{fragment})"
     if name in INCLUDED:
         return f"[{label}](/{INCLUDED[name]}{mark}{fragment})"
     return f"[{label}]({address.SITE}/{name})" if address.SITE else label
@@ -56,7 +56,11 @@ def read(app: Any, docname: str, source: list[str]) -> None:
     source[0] = as_site(source[0], PurePosixPath("docs", docname).parent)
 
 
+def read_included(app: Any, path: Path, docname: str, source: list[str]) -> None:
+    source[0] = as_site(source[0], PurePosixPath())
+
+
 def setup(app: Any) -> dict[str, bool]:
     app.connect("source-read", read)
-    app.connect("include-read", lambda app, path, docname, source: read(app, "../root", source))
+    app.connect("include-read", read_included)
     return {"parallel_read_safe": True}

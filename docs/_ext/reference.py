@@ -21,7 +21,6 @@ from django.core.management import BaseCommand, get_commands, load_command_class
 from django.dispatch import Signal
 from django.test import override_settings
 from docutils import nodes
-from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
 
 from resty_django.conf import SECTIONS, conf
@@ -86,6 +85,8 @@ def settings(path: str, links: Links) -> str:
         for field in dataclasses.fields(cls):
             key = field.name.upper()
             value = getattr(values, field.name)
+            if dataclasses.is_dataclass(value) and field.name not in texts:
+                continue  # a section with a heading
             anchor = page_of((*full, key)).partition("#")[2]
             more = f" See [more]({links[key]})." if key in links else ""
             yield f"[`{key}`]{{#{anchor}}}", kind(field), default(value), texts[field.name] + more
@@ -145,10 +146,13 @@ def errors(package: str, links: Links) -> str:
     return table(("class", *head, "meaning"), rows())
 
 
-def names(module: str, links: Links) -> str:
-    """Return the table of a module's public names."""
-    rows = ((f"`{name}`", public_names.description(module, name)) for name in public_names.listed()[module])
-    return table((f"from `{module}`", "what it is"), rows)
+def names(links: Links) -> str:
+    """Return a table of the public names of each module, below a heading."""
+    parts = []
+    for module, listed in public_names.listed().items():
+        rows = ((f"`{name}`", public_names.description(module, name)) for name in listed)
+        parts.append(f"## `{module}`\n\n" + table((f"from `{module}`", "what it is"), rows))
+    return "\n\n".join(parts)
 
 
 def dotted_paths(links: Links) -> str:
@@ -239,17 +243,14 @@ def directive(text_of: Callable[..., str], *, arguments: int = 0) -> type[Sphinx
 
         def run(self) -> list[nodes.Node]:
             links = dict(line.split(": ", 1) for line in self.content if line)
-            text = text_of(*self.arguments, links)
-            container = nodes.container()
-            self.state.nested_parse(StringList(text.splitlines(), text_of.__name__), 0, container)
-            return container.children
+            return self.parse_text_to_nodes(text_of(*self.arguments, links), allow_section_headings=True)
 
     return Generated
 
 
 def setup(app: Any) -> dict[str, bool]:
-    for function in (settings, errors, names, command, http):
+    for function in (settings, errors, command, http):
         app.add_directive(function.__name__, directive(function, arguments=1))
-    for function in (checks, dotted_paths, signals):
+    for function in (checks, names, dotted_paths, signals):
         app.add_directive(function.__name__, directive(function))
     return {"parallel_read_safe": True}
