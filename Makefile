@@ -19,7 +19,7 @@ PYTEST := $(PY) -m pytest -n auto --maxprocesses 4 --dist loadgroup
 LOCAL := not soak and not services and not browser and not network and not pages and not themes
 
 .DEFAULT_GOAL := help
-.PHONY: help usable-venv venv demo test test-slow test-services test-browser test-pages test-wheel themes lint format soak bench ci clean
+.PHONY: help usable-venv venv demo test test-slow test-services test-browser test-pages test-wheel themes docs lint format soak bench ci clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 22
@@ -99,6 +99,11 @@ themes: venv ## Show the admin's pages under django-unfold and Jazzmin (RESTY_SC
 	@for theme in jazzmin unfold; do \
 		PYTHONPATH=var/themes $(PY) -m pytest --ds tests.themes.$$theme -m themes tests/e2e/test_themes_browser.py $(PYTEST_ARGS) || exit 1; \
 	done
+
+docs: venv ## Build the site of the docs in var/docs; warnings and broken links are errors
+	$(PY) $(PIP_INSTALL) --requirement requirements-docs.txt
+	$(PY) -m sphinx --quiet --fail-on-warning --keep-going --builder html docs var/docs
+	@echo "Open var/docs/index.html"
 
 lint: venv ## Check format, code, types, import rules, wording, calls of gettext and the files for GitHub
 	$(VENV)/bin/ruff format --check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,29 @@ class AddressMetadataHook(MetadataHookInterface):
         root = Path(self.root)
         address = runpy.run_path(str(root / "resty_django" / "address.py"))
         readme = root.joinpath("README.md").read_text(encoding="utf-8")
-        metadata.update(described(readme, address["SITE"], address["IMAGES"], address["REPOSITORY"]))
+        names = ("SITE", "SOURCE", "IMAGES", "REPOSITORY")
+        metadata.update(described(readme, address["page_url"], *(address[name] for name in names)))
 
 
-def described(readme: str, site: str, images: str = "", repository: str = "") -> dict[str, Any]:
+def described(
+    readme: str,
+    page_url: Callable[[str, str], str],
+    site: str,
+    source: str = "",
+    images: str = "",
+    repository: str = "",
+) -> dict[str, Any]:
     """Return the metadata for these addresses; without a site there are no URLs, and links stay as they are."""
+
+    def absolute(match: re.Match[str]) -> str:
+        path = match[2]
+        if match[1].startswith("!"):
+            return f"{match[1]}{images or source}/{path}"
+        return match[1] + (page_url(path, site) if path.startswith("docs/") else f"{source}/{path}")
+
     if site:
         parts = CODE.split(readme)
-        parts[::2] = [absolute(part, site, images or site) for part in parts[::2]]
+        parts[::2] = [LINK.sub(absolute, part) for part in parts[::2]]
         readme = "".join(parts)
     if repository:
         readme = readme.replace(CLONE, f"git clone {repository}")
@@ -40,15 +56,11 @@ def described(readme: str, site: str, images: str = "", repository: str = "") ->
     if site:
         metadata["urls"] = {
             "Homepage": site,
-            "Documentation": f"{site}/docs/index.md",
-            "Changelog": f"{site}/CHANGELOG.md",
+            "Documentation": site,
+            "Source": source,
+            "Changelog": f"{site}/changelog.html",
         }
     if repository:
         pages = repository.removesuffix(".git")
         metadata["urls"] |= {"Source": pages, "Issues": f"{pages}/issues"}
     return metadata
-
-
-def absolute(text: str, site: str, images: str) -> str:
-    """Return a text whose links lead to the site, and whose images are loaded from `images`."""
-    return LINK.sub(lambda match: f"{match[1]}{images if match[1].startswith('!') else site}/{match[2]}", text)

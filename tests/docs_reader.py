@@ -18,6 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from resty_django.conf import SECTIONS
+from resty_django.conf.schema import page_of
+
 ROOT = Path(__file__).resolve().parents[1]
 
 _FENCE = re.compile(
@@ -93,6 +96,9 @@ class Page:
     def anchors(self) -> set[str]:
         """Return the targets of links into this page: headings as GitHub's anchors, and `<a id=...>`."""
         names = set(re.findall(r'<a id="([^"]+)"></a>', self.prose))
+        if ":::{settings}" in self.prose:  # rows that the site generates
+            paths = (path for section in SECTIONS.values() for path in section.paths())
+            names.update(page_of(path).partition("#")[2] for path in paths)
         for heading in re.findall(r"^#+ (.+)$", self.prose, re.MULTILINE):
             plain = re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
             number, anchor = 0, plain

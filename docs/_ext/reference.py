@@ -20,8 +20,6 @@ import public_names
 from django.core.management import BaseCommand, get_commands, load_command_class
 from django.dispatch import Signal
 from django.test import override_settings
-from docutils import nodes
-from sphinx.util.docutils import SphinxDirective
 
 from resty_django.conf import SECTIONS, conf
 from resty_django.conf.schema import Name, page_of
@@ -227,21 +225,24 @@ def http(part: str, links: Links) -> str:
             if path.startswith(f"/api/{part}/"):
                 for method, operation in methods.items():
                     text = " ".join(operation.get("description", operation.get("summary", "")).split("\n\n")[0].split())
-                    query = [f"`{field['name']}`" for field in operation.get("parameters", ()) if field["in"] == "query"]
+                    query = [
+                        f"`{field['name']}`" for field in operation.get("parameters", ()) if field["in"] == "query"
+                    ]
                     yield f"`{method.upper()} {path.removeprefix(f'/api/{part}')}`", text, ", ".join(query)
 
     return table(("request", "does", "parameters"), rows())
 
 
-def directive(text_of: Callable[..., str], *, arguments: int = 0) -> type[SphinxDirective]:
+def directive(text_of: Callable[..., str], *, arguments: int = 0) -> type[Any]:
     """Return a directive that shows the Markdown which a function returns for its argument and links."""
+    from sphinx.util.docutils import SphinxDirective
 
     class Generated(SphinxDirective):
         required_arguments = arguments
         final_argument_whitespace = True
         has_content = True
 
-        def run(self) -> list[nodes.Node]:
+        def run(self) -> list[Any]:
             links = dict(line.split(": ", 1) for line in self.content if line)
             return self.parse_text_to_nodes(text_of(*self.arguments, links), allow_section_headings=True)
 

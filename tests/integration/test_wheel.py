@@ -9,7 +9,7 @@ import zipfile
 from email import message_from_string
 
 import resty_django
-from resty_django.address import documentation
+from resty_django.address import page_url
 from tests.wheel import conftest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -39,10 +39,7 @@ def test_the_metadata_names_version_python_and_extras(wheel: pathlib.Path) -> No
     assert metadata["Name"] == "resty-django"
     assert metadata["Requires-Python"] == ">=3.11"
     extras = metadata.get_all("Provides-Extra", [])
-    assert {"all", "api", "cache", "celery", "embedded", "jobs", "lua", "metrics", "mysql", "redis", "tasks"} <= {
-        *extras
-    }
-    assert {"rate limiting", "task queue", "cron", "correlation id"} <= set(metadata["Keywords"].split(","))
+    assert {"all", "api", "celery", "embedded", "lua", "metrics", "mysql", "redis", "tasks"} <= set(extras)
     assert "dev" not in extras
     assert metadata.get_payload() == (ROOT / "README.md").read_text()
     assert metadata.get_all("Project-URL", []) == []
@@ -50,36 +47,23 @@ def test_the_metadata_names_version_python_and_extras(wheel: pathlib.Path) -> No
 
 def test_an_address_of_the_project_reaches_metadata_and_readme() -> None:
     described = runpy.run_path(str(ROOT / "hatch_build.py"))["described"]
-    readme = "[a](docs/a.md#b) ![c](docs/c.png) [d](https://example.com/d) [e](#e)"
-    assert described(readme, "")["readme"]["text"] == readme
-    assert described(readme, "")["urls"] == {}
-    metadata = described(readme, "https://example.org/resty")
+    readme = "[a](docs/a.md#b) ![c](docs/c.png) [d](https://example.com/d) [e](#e) [f](LICENSE)"
+    assert described(readme, page_url, "")["readme"]["text"] == readme
+    assert described(readme, page_url, "")["urls"] == {}
+    metadata = described(readme, page_url, "https://example.org/docs", "https://example.org/files")
     assert metadata["readme"]["text"] == (
-        "[a](https://example.org/resty/docs/a.md#b) ![c](https://example.org/resty/docs/c.png) "
-        "[d](https://example.com/d) [e](#e)"
+        "[a](https://example.org/docs/a.html#b) ![c](https://example.org/files/docs/c.png) [d](https://example.com/d) "
+        "[e](#e) [f](https://example.org/files/LICENSE)"
     )
-    assert set(metadata["urls"]) == {"Homepage", "Documentation", "Changelog"}
-    urls = described(readme, "https://example.org/docs", repository="https://example.org/resty.git")["urls"]
-    assert urls["Source"] == "https://example.org/resty"
-    assert urls["Issues"] == "https://example.org/resty/issues"
-    assert described(readme, "https://example.org/pages", "https://example.org/raw")["readme"]["text"] == (
-        "[a](https://example.org/pages/docs/a.md#b) ![c](https://example.org/raw/docs/c.png) "
-        "[d](https://example.com/d) [e](#e)"
-    )
-    assert documentation("docs/reference/settings.md#ids") == "docs/reference/settings.md#ids"
-    assert (
-        documentation("docs/reference/settings.md", "https://example.org")
-        == "https://example.org/docs/reference/settings.md"
-    )
+    assert set(metadata["urls"]) == {"Homepage", "Documentation", "Source", "Changelog"}
 
 
 def test_the_readme_outside_of_the_repository_has_no_relative_link_and_a_clone_command() -> None:
     described = runpy.run_path(str(ROOT / "hatch_build.py"))["described"]
     readme = (ROOT / "README.md").read_text()
     clone = "git clone https://example.org/resty.git resty-django"
-    text = described(readme, "https://example.org/pages", "https://example.org/raw", "https://example.org/resty.git")[
-        "readme"
-    ]["text"]
+    places = (f"https://example.org/{name}" for name in ("pages", "files", "raw", "resty.git"))
+    text = described(readme, page_url, *places)["readme"]["text"]
     targets = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL))
     assert len(targets) > 20
     assert [target for target in targets if not target.startswith("https://")] == []

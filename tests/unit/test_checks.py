@@ -66,12 +66,12 @@ def test_valid_settings_yield_no_message(settings: Settings) -> None:
 @pytest.mark.parametrize(
     ("raw", "check_id", "page_anchor"),
     [
-        ({"IDS": {"STEPP": 1}}, "resty_django.E001", "docs/reference/settings.md#ids"),
-        ({"IDS": {"STEP": "1"}}, "resty_django.E002", "docs/reference/settings.md#ids-step"),
-        (7, "resty_django.E002", "docs/reference/settings.md#settings"),
-        ({"IDS": {"UDP": {"PORT": 0}}}, "resty_django.E003", "docs/reference/settings.md#ids-udp-port"),
-        ({"IDS": {"UDP": {"HOST": "::"}}}, "resty_django.W003", "docs/reference/settings.md#ids-udp-host"),
-        ({"IDS": {"UDP": {"KEYS": ["short"]}}}, "resty_django.W002", "docs/reference/settings.md#ids-udp-keys"),
+        ({"IDS": {"STEPP": 1}}, "resty_django.E001", "reference/settings.html#ids"),
+        ({"IDS": {"STEP": "1"}}, "resty_django.E002", "reference/settings.html#ids-step"),
+        (7, "resty_django.E002", "reference/settings.html#settings"),
+        ({"IDS": {"UDP": {"PORT": 0}}}, "resty_django.E003", "reference/settings.html#ids-udp-port"),
+        ({"IDS": {"UDP": {"HOST": "::"}}}, "resty_django.W003", "reference/settings.html#ids-udp-host"),
+        ({"IDS": {"UDP": {"KEYS": ["short"]}}}, "resty_django.W002", "reference/settings.html#ids-udp-keys"),
     ],
 )
 def test_each_kind_of_mistake_has_its_id_and_place(

@@ -105,9 +105,7 @@ def _converted_outbox(value: object, path: tuple[str, ...]) -> tuple[object, lis
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRetention:
-    """How long, and how many, jobs of a queue are kept that have failed or are complete.
-
-    """
+    """How long, and how many, jobs of a queue are kept that have failed or are complete."""
 
     failed: float | None = duration(None, check=at_least(60))
     failed_count: int | None = setting(None, check=at_least(0))

@@ -25,7 +25,8 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("action", choices=["make", "batch", "parse", "min", "max"], nargs="?", default="make")
+        actions = ["make", "batch", "parse", "min", "max"]
+        parser.add_argument("action", choices=actions, nargs="?", default="make", help=f"One of {', '.join(actions)}.")
         parser.add_argument(
             "values", nargs="*", metavar="value", help="Times, IDs or the count, depending on the action."
         )
