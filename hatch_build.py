@@ -57,7 +57,6 @@ def described(
         metadata["urls"] = {
             "Homepage": site,
             "Documentation": site,
-            "Source": source,
             "Changelog": f"{site}/changelog.html",
         }
     if repository:

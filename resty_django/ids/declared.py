@@ -7,6 +7,8 @@ settings remains as an ordinary rule.
 
 Checks:
     resty_ids.E001: A rule in `IDS["RULES"]` cannot be used. The message names the field.
+    resty_ids.E002: An `IdField` without a rule, with `null=True`, or with an `app`, a declared rule or a `max_length`
+        that does not suit it. The message says which.
 """
 
 from __future__ import annotations

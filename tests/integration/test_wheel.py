@@ -39,7 +39,10 @@ def test_the_metadata_names_version_python_and_extras(wheel: pathlib.Path) -> No
     assert metadata["Name"] == "resty-django"
     assert metadata["Requires-Python"] == ">=3.11"
     extras = metadata.get_all("Provides-Extra", [])
-    assert {"all", "api", "celery", "embedded", "lua", "metrics", "mysql", "redis", "tasks"} <= set(extras)
+    assert {"all", "api", "cache", "celery", "embedded", "jobs", "lua", "metrics", "mysql", "redis", "tasks"} <= {
+        *extras
+    }
+    assert {"rate limiting", "task queue", "cron", "correlation id"} <= set(metadata["Keywords"].split(","))
     assert "dev" not in extras
     assert metadata.get_payload() == (ROOT / "README.md").read_text()
     assert metadata.get_all("Project-URL", []) == []
@@ -55,7 +58,10 @@ def test_an_address_of_the_project_reaches_metadata_and_readme() -> None:
         "[a](https://example.org/docs/a.html#b) ![c](https://example.org/files/docs/c.png) [d](https://example.com/d) "
         "[e](#e) [f](https://example.org/files/LICENSE)"
     )
-    assert set(metadata["urls"]) == {"Homepage", "Documentation", "Source", "Changelog"}
+    assert set(metadata["urls"]) == {"Homepage", "Documentation", "Changelog"}
+    urls = described(readme, page_url, "https://example.org/docs", repository="https://example.org/resty.git")["urls"]
+    assert urls["Source"] == "https://example.org/resty"
+    assert urls["Issues"] == "https://example.org/resty/issues"
 
 
 def test_the_readme_outside_of_the_repository_has_no_relative_link_and_a_clone_command() -> None:
