@@ -128,11 +128,12 @@ def _paragraphs(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _blank_code(text: str) -> str:
-    """Replace fenced blocks by empty lines."""
+    """Replace fenced blocks, and the heads of directives, by empty lines."""
     kept, fenced = [], False
     for line in text.split("\n"):
         fence = line.lstrip().startswith("```")
-        kept.append("" if fenced or fence else re.sub(r"\]\([^)]*\)|https?://\S+", "]", line))
+        hidden = fenced or fence or line.startswith(":")
+        kept.append("" if hidden else re.sub(r"\]\([^)]*\)|https?://\S+", "]", line))
         fenced ^= fence
     return "\n".join(kept)
 

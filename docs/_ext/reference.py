@@ -130,7 +130,7 @@ def checks(links: Links) -> str:
 
 
 def errors(package: str, links: Links) -> str:
-    """Return the table of a package's public exceptions; for those of IDs, with their codes."""
+    """Return the table of the public exceptions of a package; errors of IDs have codes."""
     module = import_module(package)
     found = [(name, getattr(module, name)) for name in getattr(module, "__all__", vars(module))]
     kinds = [(name, kind) for name, kind in found if inspect.isclass(kind) and issubclass(kind, Exception)]

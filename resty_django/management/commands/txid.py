@@ -26,7 +26,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         actions = ["make", "batch", "parse", "min", "max"]
-        parser.add_argument("action", choices=actions, nargs="?", default="make", help=f"One of {', '.join(actions)}.")
+        parser.add_argument("action", choices=actions, nargs="?", default="make", help=f"Action: {', '.join(actions)}.")
         parser.add_argument(
             "values", nargs="*", metavar="value", help="Times, IDs or the count, depending on the action."
         )
