@@ -15,7 +15,8 @@ Checks:
         them, or set `HOST` to 127.0.0.1.
     resty_django.W005: A cache on Redis in `CACHES` has no socket timeout. Set `socket_timeout` and
         `socket_connect_timeout` in its `OPTIONS`.
-    resty_django.W006: Jobs or a dictionary use a Redis database that `clear()` of a cache empties. Use another database of the server.
+    resty_django.W006: Jobs or a dictionary use a Redis database that `clear()` of a cache empties. Use another
+        database of the server.
     resty_django.W007: A database on MariaDB, MySQL or PostgreSQL has no timeouts. Set those that the message names in
         its `OPTIONS`.
 """
