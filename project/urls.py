@@ -12,5 +12,6 @@ urlpatterns = [
     path("api/ids/", include("resty_django.ids.api.urls")),
     path("api/jobs/", include("resty_django.qless.api.urls")),
     path("metrics", metrics.view, name="metrics"),
+    path("healthz/", include("resty_django.healthz.urls")),
     path("api/schema/", SpectacularAPIView.as_view(), name="schema"),
 ]

@@ -28,7 +28,7 @@ def settings() -> Iterator[Finding]:
 def databases() -> Iterator[Finding]:
     """Yield, for each alias in `DATABASES`, whether it answers a query."""
     for alias in connections:
-        yield _timed(f"database {alias}", partial(_ask_database, alias))
+        yield _timed(f"database {alias}", partial(ask_database, alias))
 
 
 def caches() -> Iterator[Finding]:
@@ -36,7 +36,7 @@ def caches() -> Iterator[Finding]:
     for alias in cache_handler.settings:
         try:
             with extras.needed(f"CACHES[{alias!r}] needs"):
-                ping = _ping_of(cache_handler[alias])
+                ping = ping_of(cache_handler[alias])
         except Exception as error:  # a cache that cannot be created must not hide the others
             text = str(error) if isinstance(error, extras.MissingExtra) else described(error)
             yield Finding("error", f"cache {alias}", f"The cache cannot be used: {text}")
@@ -45,7 +45,7 @@ def caches() -> Iterator[Finding]:
             yield _timed(f"cache {alias}", ping)
 
 
-def _ask_database(alias: str) -> None:
+def ask_database(alias: str) -> None:
     connection = connections[alias]
     if not connection.in_atomic_block:
         connection.close_if_unusable_or_obsolete()
@@ -54,7 +54,7 @@ def _ask_database(alias: str) -> None:
         cursor.fetchone()
 
 
-def _ping_of(cache: Any) -> Callable[[], object] | None:
+def ping_of(cache: Any) -> Callable[[], object] | None:
     """Return a function that sends PING through the client of django-redis or of Django's Redis backend.
 
     It uses the client rather than the cache, because django-redis can be configured to ignore server errors.

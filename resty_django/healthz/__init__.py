@@ -1,0 +1,1 @@
+"""Health URLs for load balancers and Kubernetes: anonymous, and without any detail."""
