@@ -17,7 +17,7 @@ from .views import live, ready
 
 @sync_and_async_middleware
 def healthz_middleware(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
-    """Put it first in MIDDLEWARE. Without it, the views still work, after all middleware."""
+    """Answer the health URLs; to be first in MIDDLEWARE."""
     if iscoroutinefunction(get_response):
 
         async def amiddleware(request: HttpRequest) -> Any:
