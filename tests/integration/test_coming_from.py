@@ -7,15 +7,18 @@ packages.
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.docs_reader import page
 from tests.ported_site import PortedSite, ported_site
 
 VISITS = """
 import json
+import subprocess
 from django.test import Client
 
 client = Client(SERVER_NAME="127.0.0.1")
@@ -132,3 +135,40 @@ def check_django_axes(site: PortedSite) -> None:
 def test_django_axes(tmp_path: Path) -> None:
     with ported_site(tmp_path, "docs/coming-from/django-axes.md", "after") as site:
         check_django_axes(site)
+
+
+def work(site: PortedSite, *command: str) -> None:
+    """Run a worker in the site until no job is left."""
+    done = subprocess.run(
+        [site.python, *command],
+        cwd=site.folder,
+        env=site.environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def check_rq(site: PortedSite, *worker: str, times: str) -> None:
+    site.visit(VISITS + "assert statuses(1, '/orders/7/') == [200]")
+    work(site, *worker, "--burst")
+    lines = (site.folder / "log.txt").read_text().splitlines()
+    assert [line for line in lines if line != "report"] == ["pack 7", "pack 7", "invoice 7", "newsletter"]
+    assert answers(site, times) == ["0230"]
+
+
+RECURRING = """
+from resty_django.qless import client
+
+print(json.dumps(sorted({jid[-5:-1] for jid in client.queues["default"].jobs.scheduled()})))
+"""
+
+
+@pytest.mark.redis
+def test_rq(tmp_path: Path, valkey_url: str, valkey: object) -> None:
+    page_name = "docs/coming-from/rq.md"
+    (command,) = [command for block in page(page_name).blocks for command in block.commands if "runqless" in command]
+    with ported_site(tmp_path, page_name, "after", {"redis://127.0.0.1:6379/1": valkey_url}) as site:
+        check_rq(site, *command.split()[1:], times=RECURRING)

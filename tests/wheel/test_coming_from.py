@@ -14,9 +14,23 @@ from tests.wheel.conftest import run
 
 pytestmark = [pytest.mark.network, pytest.mark.timeout(600)]
 
+RQ_CRON = """
+from django_rq.cron import DjangoCronScheduler
+
+scheduler = DjangoCronScheduler()
+scheduler.load_config_from_file("shop.cron")
+print(json.dumps([job.get_next_enqueue_time().strftime("%H%M") for job in scheduler.get_jobs()]))
+"""
+
+
+def check_rq(site: PortedSite) -> None:
+    ports.check_rq(site, "manage.py", "rqworker", "high", "default", "low", times=RQ_CRON)
+
+
 BEFORE: dict[str, tuple[Callable[[PortedSite], None], list[str]]] = {
     "django-ratelimit": (ports.check_django_ratelimit, ["django-ratelimit==4.1.0", "django-redis"]),
     "django-axes": (ports.check_django_axes, ["django-axes==8.3.1"]),
+    "rq": (check_rq, ["rq==3.0.0", "django-rq==4.2.0"]),
 }
 
 
