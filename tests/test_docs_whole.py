@@ -135,14 +135,6 @@ def test_addresses_of_the_api_are_documented() -> None:
         assert f"{route}`" in text or route.startswith("^"), route
 
 
-def test_addresses_of_the_api_of_jobs_are_documented() -> None:
-    from resty_django.qless.api.urls import urlpatterns
-
-    text = page("docs/reference/jobs/api.md").text
-    for pattern in urlpatterns:
-        assert f" {re.sub('<resty_qless_name:', '<', str(pattern.pattern))}`" in text, pattern
-
-
 def test_extras_are_documented_with_their_packages() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     packages = {

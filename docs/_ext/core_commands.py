@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 if TYPE_CHECKING:
     from docutils import nodes
     from sphinx.application import Sphinx
-    from sphinx.config import Config
 
 CORE: Final = Path(__file__).parents[2] / "resty_django" / "qless" / "core"
 SUBJECTS: Final = {
@@ -100,7 +99,7 @@ def reference(folder: Path = CORE) -> str:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Add the directive to Sphinx, and definition lists to MyST."""
+    """Add the directive to Sphinx. It needs MyST's extension for definition lists."""
     from sphinx.util.docutils import SphinxDirective
 
     class CoreCommands(SphinxDirective):
@@ -114,9 +113,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
                     self.env.note_dependency(str(CORE / f"{name}.lua"))
             return self.parse_text_to_nodes(reference())
 
-    def enable_definition_lists(_: Sphinx, config: Config) -> None:
-        config.myst_enable_extensions = {*config.myst_enable_extensions, "deflist"}
-
     app.add_directive("core-commands", CoreCommands)
-    app.connect("config-inited", enable_definition_lists)
     return {"parallel_read_safe": True}

@@ -1,8 +1,7 @@
-"""The page of the client: its code runs, and it describes all calls, errors and fields."""
+"""The page of the client: its code runs, and it describes all calls and fields."""
 
 from __future__ import annotations
 
-import inspect
 import re
 from typing import Any
 
@@ -10,9 +9,8 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from redis import Redis
 
-import resty_django.qless
 from resty_django.conf import conf
-from resty_django.qless import Client, Events, Job, QlessError, Queue, RecurringJob, client
+from resty_django.qless import Client, Events, Job, Queue, RecurringJob, client
 from resty_django.qless.clients.client import Config
 from resty_django.qless.clients.groups import Groups
 from resty_django.qless.clients.jobs import Jobs
@@ -68,17 +66,3 @@ def test_the_page_describes_all_calls(kind: type) -> None:
         names -= {"config_get_all"}
     documented = set(re.findall(r"\w+", " ".join(page(PAGE).spans)))
     assert names - documented == set()
-
-
-ERRORS_OF_TASKS = {"MaxRetriesExceeded", "ResultGone", "TaskExpired", "TaskFailed"}
-
-
-def test_the_page_describes_all_errors() -> None:
-    documented = {name for row in page(PAGE).table("error", "meaning") for name in re.findall(r"`(\w+)`", row[0])}
-    errors = {
-        name
-        for name in resty_django.qless.__all__
-        if inspect.isclass(exported := getattr(resty_django.qless, name)) and issubclass(exported, QlessError)
-    }
-    assert documented | ERRORS_OF_TASKS == errors - {"QlessError"}
-    assert set(page("docs/reference/jobs/tasks.md").spans) >= ERRORS_OF_TASKS
