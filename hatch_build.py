@@ -14,7 +14,6 @@ LINK = re.compile(r"(!?\[[^\]]*\]\()(?!https?:|#|mailto:)([^)\s]+)")
 """A Markdown link or image whose target is a path of the repository."""
 CODE = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)
 """A block of code, in which nothing is a link."""
-CLONE = "git clone <this repository>"
 
 
 class AddressMetadataHook(MetadataHookInterface):
@@ -50,8 +49,6 @@ def described(
         parts = CODE.split(readme)
         parts[::2] = [LINK.sub(absolute, part) for part in parts[::2]]
         readme = "".join(parts)
-    if repository:
-        readme = readme.replace(CLONE, f"git clone {repository}")
     metadata: dict[str, Any] = {"readme": {"content-type": "text/markdown", "text": readme}, "urls": {}}
     if site:
         metadata["urls"] = {

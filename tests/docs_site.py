@@ -82,15 +82,15 @@ def free_port(kind: int = socket.SOCK_STREAM) -> int:
 
 def make_site(folder: Path) -> None:
     """A new project `mysite` with an app `shop` and this package, its tables migrated."""
-    environment = _environment(folder)
+    environment = site_environment(folder)
     for command in (["startproject", "mysite", "."], ["startapp", "shop"]):
-        _run([sys.executable, "-m", "django", *command], folder, {**environment, "DJANGO_SETTINGS_MODULE": ""})
+        run_to_end([sys.executable, "-m", "django", *command], folder, {**environment, "DJANGO_SETTINGS_MODULE": ""})
     path = folder / "mysite" / "settings.py"
     path.write_text(f"import resty_django\n{path.read_text()}{SETTINGS}")
-    _run([sys.executable, "manage.py", "migrate"], folder, environment)
+    run_to_end([sys.executable, "manage.py", "migrate"], folder, environment)
 
 
-def _environment(folder: Path) -> dict[str, str]:
+def site_environment(folder: Path) -> dict[str, str]:
     return {
         **{name: os.environ[name] for name in ("PATH", "HOME", "COVERAGE_PROCESS_START") if name in os.environ},
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -101,7 +101,7 @@ def _environment(folder: Path) -> dict[str, str]:
     }
 
 
-def _run(command: list[str], folder: Path, environment: dict[str, str], text: str = "") -> str:
+def run_to_end(command: list[str], folder: Path, environment: dict[str, str], text: str = "") -> str:
     done = subprocess.run(command, cwd=folder, env=environment, input=text, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr
@@ -154,7 +154,7 @@ class Site:
 
     @property
     def environment(self) -> dict[str, str]:
-        return _environment(self.folder)
+        return site_environment(self.folder)
 
     def follow(self, page: Page) -> None:
         """Do what the page says. AssertionError where it does not hold."""
@@ -191,7 +191,7 @@ class Site:
             self.results += int(printed.rpartition("results ")[2].split()[0])
 
     def run(self, place: str, command: str, shown: list[str]) -> None:
-        arguments = shlex.split(self.local(command))
+        arguments = shlex.split(self.local(command).removesuffix(" &"))
         match arguments:
             case ["pip", *_] | ["python", "manage.py", "shell"]:
                 assert not shown, place
@@ -231,7 +231,7 @@ class Site:
         )
 
     def finish(self, command: list[str], text: str = "") -> str:
-        return _run(command, self.folder, self.environment, text)
+        return run_to_end(command, self.folder, self.environment, text)
 
     def serve(self, place: str, name: str, command: list[str], shown: list[str]) -> None:
         log = self.folder / f"{name}-{len(self.servers)}.log"

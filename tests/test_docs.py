@@ -134,6 +134,7 @@ def udp_port(frozen: services.IdService) -> Iterator[int]:
 
 
 RUN_ELSEWHERE = (
+    "README.md",
     "docs/explanation/privacy.md",
     *(f"docs/reference/jobs/{name}.md" for name in ("client", "outbox", "tasks", "testing")),
 )

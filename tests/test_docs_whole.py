@@ -273,9 +273,9 @@ def test_shell_blocks_name_commands_options_and_targets_that_exist(block: Block)
 
 def check_requirement(text: str) -> None:
     project = metadata()
-    match = re.fullmatch(r"([\w-]+)(?:\[([\w,]+)\])?", text)
+    match = re.fullmatch(r"([\w-]+|\.)(?:\[([\w,]+)\])?", text)
     assert match is not None
-    assert match[1] == project["name"]
+    assert match[1] in (project["name"], ".")  # or a checkout
     assert set((match[2] or "").split(",")) - {""} <= set(project["optional-dependencies"])
 
 
