@@ -193,7 +193,7 @@ def test_guarantees_cover_every_fault_of_every_part() -> None:
     sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
     described = {
         re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-"): re.findall(
-            r"^\| (\w+) \|.*\|.*\|.+\|$", body, re.MULTILINE
+            r"^\| ([a-z, ]+) \|.*\|.*\|.+\|$", body, re.MULTILINE
         )
         for title, _, body in (section.partition("\n") for section in sections)
     }
@@ -201,7 +201,9 @@ def test_guarantees_cover_every_fault_of_every_part() -> None:
     for part, *cells in overview:
         assert all(cells), part
         anchor_of_part = part.partition("(#")[2].rstrip(")")
-        assert described[anchor_of_part] == ["fault", *faults], part
+        head, *rows = described[anchor_of_part]
+        assert head == "fault"
+        assert sorted(fault for row in rows for fault in row.split(", ")) == sorted(faults), part
 
 
 def test_the_table_of_weaknesses_is_whole_and_its_tests_exist() -> None:

@@ -25,7 +25,7 @@ class BadRequest(IdError):
 
 
 class UnknownRule(IdError):
-    """No enabled rule has this name.
+    """No enabled rule has this name. A disabled rule counts as unknown.
 
     `message` is the text without the hint, which may contain the name of another rule: replies over HTTP and UDP show
     the message alone.
@@ -47,12 +47,14 @@ class BadName(IdError):
 
 
 class BadSalt(IdError):
+    """The salt has characters other than letters and digits, or the wrong length."""
+
     code = "bad_salt"
     http_status = 400
 
 
 class BadCount(IdError):
-    """`count` is not between 1 and the maximum for one request."""
+    """`count` is not between 1 and `MAX_COUNT`, or the IDs do not fit into a datagram."""
 
     code = "bad_count"
     http_status = 400
@@ -78,7 +80,9 @@ class RuleFailed(IdError):
 
 
 class Exhausted(IdError):
-    """All numbers of the cycle are used. `until` is the start of the next cycle (epoch seconds), None if none comes."""
+    """All numbers of the cycle are used.
+    `until` is the start of the next cycle in epoch seconds, None if the rule never resets, and in the UDP client.
+    """
 
     code = "exhausted"
     udp_code = -2
@@ -90,7 +94,7 @@ class Exhausted(IdError):
 
 
 class Unavailable(IdError):
-    """No reserved numbers are left and the database did not provide more; try again shortly.
+    """No reserved numbers are left, and the database did not answer. Try again shortly, or fix what the message names.
 
     `explained`: whether the message names the cause and what to do about it.
     """
@@ -105,7 +109,7 @@ class Unavailable(IdError):
 
 
 class TooManyNames(IdError):
-    """The rule has reached its maximum number of application names."""
+    """The rule already has `max_names` application names."""
 
     code = "too_many_names"
     udp_code = -4
@@ -113,7 +117,7 @@ class TooManyNames(IdError):
 
 
 class TooFast(IdError):
-    """New names, or requests from one source, arrive faster than allowed."""
+    """New application names arrive faster than `NEW_NAMES_PER_SECOND`, or requests from one source than allowed."""
 
     code = "rate_limited"
     udp_code = -5
@@ -121,7 +125,7 @@ class TooFast(IdError):
 
 
 class StepChanged(IdError):
-    """The site's step differs from the counter's step, and the change was not confirmed."""
+    """The counter was created with another step than the site's, and the change was not confirmed."""
 
     code = "step_changed"
     udp_code = -6
@@ -137,7 +141,7 @@ class NeedsTransaction(IdError):
 
 
 class NotExist(IdError):
-    """The counter to monitor does not exist."""
+    """`monitor`: the counter does not exist."""
 
     code = "not_exist"
     http_status = 404
