@@ -34,6 +34,8 @@ class RestyAppConfig(AppConfig):
 
     system_checks: ClassVar[tuple[str, ...]] = ("resty_django.checks.check_core",)
     """Dotted paths of check functions."""
+    deploy_checks: ClassVar[tuple[str, ...]] = ()
+    """The same, for `manage.py check --deploy` only. They call no server."""
     probes: ClassVar[Mapping[str, str]] = {}
     """Dotted paths of further health probes, by name."""
     parts: ClassVar[tuple[Part, ...]] = ()
@@ -44,6 +46,8 @@ class RestyAppConfig(AppConfig):
 
         for path in self.system_checks:
             checks.register(import_string(path), "resty_django")  # the tag
+        for path in self.deploy_checks:
+            checks.register(import_string(path), "resty_django", deploy=True)
         for name, path in self.probes.items():
             health.register(name, deferred(path))
         for part in self.parts:

@@ -17,6 +17,7 @@ class RestyDjangoConfig(appconfig.RestyAppConfig):
         "resty_django.checks.check_caches",
         "resty_django.checks.check_databases",
     )
+    deploy_checks = ("resty_django.checks.check_networks", "resty_django.shdict.checks.check_memory")
     probes = {name: f"resty_django.health.site.{name}" for name in ("settings", "databases", "caches")}
     parts = (
         Part(

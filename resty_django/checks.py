@@ -19,6 +19,8 @@ Checks:
         database of the server.
     resty_django.W007: A database on MariaDB, MySQL or PostgreSQL has no timeouts. Set those that the message names in
         its `OPTIONS`.
+    resty_django.W008: With `--deploy`: a setting of trusted networks contains all addresses, so that any client can
+        claim another address, has no limits, or reads the metrics. Name your networks.
 """
 
 from __future__ import annotations
@@ -117,6 +119,27 @@ def check_databases(app_configs: Sequence[AppConfig] | None = None, **kwargs: ob
             hint = f"Set {', '.join(missing)} in its OPTIONS.{see('docs/install.md#database-timeouts')}"
             messages.append(Warning(text, hint=hint, id="resty_django.W007"))
     return messages
+
+
+def check_networks(app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
+    """Return a warning for each setting of trusted networks that contains all addresses."""
+    if all_problems():
+        return []  # check_settings reports them
+    trusted = {
+        ("LIMITS", "PROXIES"): conf.limits.proxies,
+        ("LIMITS", "EXEMPT_NETWORKS"): conf.limits.exempt_networks,
+        ("TXID", "PROXIES"): conf.txid.proxies,
+        ("METRICS", "NETWORKS"): conf.metrics.networks,
+    }
+    return [
+        Warning(
+            f"{key_text(path)} contains all addresses, so every client is trusted.",
+            hint=f"Name only your own networks.{see_key(path)}",
+            id="resty_django.W008",
+        )
+        for path, networks in trusted.items()
+        if any(network.endswith("/0") for network in networks)
+    ]
 
 
 def _shared_databases() -> list[CheckMessage]:

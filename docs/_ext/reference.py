@@ -31,6 +31,7 @@ CHECKS: Final = tuple(
     f"resty_django.{name}"
     for name in (
         "checks",
+        "shdict.checks",
         "ids.declared",
         "limits.checks",
         "cache.checks",

@@ -22,6 +22,7 @@ class LimitsConfig(appconfig.RestyAppConfig):
         "resty_django.limits.checks.check_login_guard",
         "resty_django.limits.checks.check_users",
     )
+    deploy_checks = ("resty_django.limits.checks.check_proxies",)
     parts = (
         Part(
             name="limits",

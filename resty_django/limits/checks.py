@@ -11,6 +11,8 @@ Checks:
     resty_limits.W003: The middleware of the login guard is installed without the guard. Put the guard first in
         `AUTHENTICATION_BACKENDS`.
     resty_limits.W004: Limits by user, but no `AuthenticationMiddleware`. Add it, or use other keys and exemptions.
+    resty_limits.W005: With `--deploy`: Django's settings say that the site is behind a proxy, but `PROXIES` is empty,
+        so all clients count as one. Name the networks of the proxies.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from resty_django.conf import conf
-from resty_django.conf.schema import see_key
+from resty_django.conf.schema import key_text, see_key
 
 from .callers.names import LOGIN_GUARD
 
@@ -140,6 +142,26 @@ def check_users(app_configs: Sequence[AppConfig] | None = None, **kwargs: object
             hint='Add "django.contrib.auth.middleware.AuthenticationMiddleware", or use other keys and exemptions. '
             "If another middleware sets request.user, silence this warning.",
             id="resty_limits.W004",
+        )
+    ]
+
+
+def check_proxies(app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
+    """Return a warning if the site is behind a proxy whose address would count as the address of all clients."""
+    signs = ("SECURE_PROXY_SSL_HEADER", "USE_X_FORWARDED_HOST", "USE_X_FORWARDED_PORT")
+    sign = next((name for name in signs if getattr(settings, name)), None)
+    try:
+        if sign is None or conf.limits.proxies:
+            return []
+    except ImproperlyConfigured:
+        return []  # the settings check reports it
+    return [
+        Warning(
+            f"{sign} is set, so the site is behind a proxy, but {key_text(('LIMITS', 'PROXIES'))} is empty: limits by "
+            "address count all clients together.",
+            hint="Name the networks of the proxies. If the server sets REMOTE_ADDR to the client's address, or no "
+            f"limit is by address, silence this warning.{see_key(('LIMITS', 'PROXIES'))}",
+            id="resty_limits.W005",
         )
     ]
 

@@ -18,6 +18,7 @@ class QlessConfig(appconfig.RestyAppConfig):
         "resty_django.qless.checks.check_qless",
         "resty_django.qless.checks.check_tasks",
     )
+    deploy_checks = ("resty_django.qless.checks.check_eager",)
     parts = (
         Part(
             name="jobs",

@@ -20,6 +20,8 @@ Checks:
         for a shorter time in Redis.
     resty_qless.W003: A module of tasks cannot be imported for another reason; its named and periodic tasks do not
         run. Fix the module.
+    resty_qless.W004: With `--deploy`: `EAGER` or a backend for tests runs tasks where they are called, or not at all.
+        Use it in tests only.
     resty_qless.I001: The package redis is not installed, so background jobs are unavailable; everything else works.
         Install the extra `redis` for jobs.
 
@@ -82,6 +84,21 @@ def check_tasks(app_configs: Sequence[AppConfig] | None = None, **kwargs: object
                 text = f"Workers cannot use {name}. {type(error).__name__}: {error}"
                 messages.append(kind(text, hint="Fix the task or its module.", id=number))
     return messages
+
+
+def check_eager(app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
+    """Return a warning for each setting with which tasks do not become jobs."""
+    try:
+        names = [key_text(("QLESS", "EAGER"))] if conf.qless.eager else []
+    except ImproperlyConfigured:
+        return []  # the settings check reports it
+    tests = "resty_django.qless.testing."
+    for alias, backend in getattr(settings, "TASKS", {}).items():
+        if str(backend.get("BACKEND")).startswith(tests):
+            names.append(f"TASKS[{alias!r}]")
+    text = "is for tests: tasks run where they are called, or not at all."
+    hint = f"Remove it from the settings of production.{see_key(('QLESS', 'EAGER'))}"
+    return [Warning(f"{name} {text}", hint=hint, id="resty_qless.W004") for name in names]
 
 
 def _missing_package() -> CheckMessage:

@@ -23,6 +23,7 @@ sends one pipeline with the following; more pops come after it while slots are f
 | `Pool` | `executor` | runs jobs in threads and on an event loop; its subclass in `processes` uses processes |
 | `Reserver`, `PollSchedule` | `reservers` | in which order queues are polled, and when |
 | `CommandBatch` | `commands` | the requests of one pipeline, each with the function that handles its reply |
+| `ServerOutage` | `outage` | whether the server fails to answer, and when to call it again |
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import IntEnum
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Final, TypeGuard
+from typing import TYPE_CHECKING, Final
 
 from resty_django.redis.errors import StoreError
 from resty_django.text import logger
 
 from ..clients.serialization import encode
-from ..clients.transport import Request, checked, is_refusal
+from ..clients.transport import Request, checked
 from ..errors import InvalidArgument, LostLock, QlessError, UnreadableReply
 from ..outcomes import Stopping
 from ..outcomes.error_text import message_of
@@ -51,6 +52,7 @@ from .handlers import handler_of
 from .in_flight import InFlightJobs
 from .job import ReservedJob, read_jobs
 from .options import WorkerOptions
+from .outage import ServerOutage, is_outage, raise_outage
 from .reservers import PollSchedule, Reserver
 from .running_job import MAX_REFUSALS, Inbox, RunningJob
 
@@ -130,7 +132,7 @@ class WorkerLoop:
         self.in_flight = InFlightJobs(
             name, options.queues, self.pool, options.interrupt, self._schedule.on_job_finished
         )
-        self._outage = _ServerOutage()
+        self._outage = ServerOutage()
         self._next_round_at = 0.0
         """When the next round may begin, after one that failed."""
         self._faults = 0
@@ -289,7 +291,7 @@ class WorkerLoop:
             self.in_flight.on_reply_missing(batch)
             raise
         self.in_flight.apply_replies(batch, replies)
-        _raise_outage(replies)
+        raise_outage(replies)
         orphans = self.in_flight.take_orphans()
         if orphans:  # the server has popped these jobs for this worker, but the reply was lost
             self._give_back(orphans)
@@ -358,14 +360,14 @@ class WorkerLoop:
         while self.inbox.empty() and self._add_pop(batch := CommandBatch(), now):
             replies = self._client.call_many(batch.requests)
             batch.apply(replies)
-            _raise_outage(replies)
+            raise_outage(replies)
 
     def _apply_pop(self, queue: str, count: int, now: float, reply: bytes | Exception) -> None:
         """Start the jobs in the reply to a pop that requested `count` jobs."""
         try:
             jobs, unreadable = read_jobs(checked(reply), partial(ReservedJob, self._client, self))
         except (QlessError, StoreError) as error:
-            if not _is_outage(error):  # an outage is raised once all replies are processed
+            if not is_outage(error):  # an outage is raised once all replies are processed
                 log.error("popping jobs from the queue %s failed: %s", queue, error)
             self._schedule.on_short_reply(queue, now)
             return
@@ -416,7 +418,7 @@ class WorkerLoop:
         if self.in_flight.running or self.in_flight.tidy_needed:
             return False
         replies = self._client.call_many([("due", queue) for queue in self._options.queues])
-        _raise_outage(replies)
+        raise_outage(replies)
         due = [0.0 if isinstance(reply, Exception) else float(reply) for reply in replies if reply is not None]
         return min(due, default=math.inf) > time.time()
 
@@ -474,47 +476,9 @@ class WorkerLoop:
         # the command `timeout` returns a job to its queue, even if another worker holds its lease; a heartbeat shows
         # whether this worker holds it
         replies = self._client.call_many([("heartbeat", jid, self.name) for jid in jids])
-        _raise_outage(replies)
+        raise_outage(replies)
         leased = [jid for jid, reply in zip(jids, replies, strict=True) if not isinstance(reply, Exception)]
         if leased:
             logs = [("log", jid, why, encode({"worker": self.name})) for jid in leased] if why else []
-            _raise_outage(self._client.call_many([*logs, *(("timeout", jid) for jid in leased)]))
+            raise_outage(self._client.call_many([*logs, *(("timeout", jid) for jid in leased)]))
             log.info("returned to their queues: %s", ", ".join(leased))
-
-
-class _ServerOutage:
-    """Whether the server fails to answer, and the pauses between calls: 0.1 seconds, then twice as long, up to 5."""
-
-    def __init__(self) -> None:
-        self._since: float | None = None
-        self._pause = 0.0
-
-    @property
-    def is_ongoing(self) -> bool:
-        return self._since is not None
-
-    def on_error(self, error: StoreError) -> float:
-        """Return when to call the server again."""
-        now = time.monotonic()
-        if self._since is None:
-            self._since = now
-            log.error("the job queue's server cannot be used; running jobs continue, calls are retried: %s", error)
-        self._pause = min(self._pause * 2 or 0.1, 5.0)
-        return now + self._pause
-
-    def on_success(self) -> None:
-        if self._since is not None:
-            log.warning("the job queue's server can be used again after %.1f s", time.monotonic() - self._since)
-            self._since, self._pause = None, 0.0
-
-
-def _is_outage(reply: object) -> TypeGuard[StoreError]:
-    """Return whether a reply is an error that any call would get now, not a refusal of this call."""
-    return isinstance(reply, StoreError) and not is_refusal(reply)
-
-
-def _raise_outage(replies: Sequence[object]) -> None:
-    """Raise the first reply that shows an outage."""
-    for reply in replies:
-        if _is_outage(reply):
-            raise reply
