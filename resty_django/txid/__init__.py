@@ -10,7 +10,7 @@ current()                # the ID of the current request, job or command
 from __future__ import annotations
 
 from .codec import InvalidTxid, Parsed, is_txid, parse, txid_max, txid_min
-from .context import bound, carry, current, current_trace
+from .context import bound, carry, current, current_request_id, current_trace
 from .generator import txid
 from .monotonic import MonotonicTxid
 from .traceparent import Trace
@@ -23,6 +23,7 @@ __all__ = [
     "bound",
     "carry",
     "current",
+    "current_request_id",
     "current_trace",
     "is_txid",
     "parse",

@@ -4,9 +4,9 @@
     from resty_django.txid.celery import connect
     connect()
 
-Each message carries the txid in the header `txid`, and the W3C trace in `traceparent` and `tracestate`. The worker
-makes them current for the task, its retries, its callbacks, and the log lines about it. A task that is started without
-a current txid gets a new one.
+Each message carries the txid in the header `txid`, the caller's request ID in `request_id`, and the W3C trace in
+`traceparent` and `tracestate`. The worker makes them current for the task, its retries, its callbacks, and the log
+lines about it. A task that is started without a current txid gets a new one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ with extras.needed("Txids in tasks of Celery need"):
     from celery import signals
 
 from .codec import is_txid
-from .context import bound, current, current_trace
+from .context import bound, current, current_ids, current_request_id, current_trace, valid_request_id
 from .generator import txid as generate_txid
 from .traceparent import continue_trace
 
@@ -38,7 +38,8 @@ def disconnect() -> None:
 
 
 def _publish(headers: dict[str, object], **kwargs: object) -> None:
-    headers.setdefault("txid", current() or generate_txid())
+    if "txid" not in headers:
+        headers.update(current_ids() or {"txid": generate_txid()})
     trace = current_trace()
     if trace is not None and "traceparent" not in headers:
         headers.update(trace.headers())
@@ -52,7 +53,8 @@ def _begin(task: Any, **kwargs: object) -> None:
     parent = headers.get("traceparent")
     if isinstance(parent, str):
         trace = continue_trace(parent, str(headers.get("tracestate", "")))
-    task.request._resty_txid = within_txid = bound(txid, trace)
+    request_id = valid_request_id(headers.get("request_id")) or current_request_id()
+    task.request._resty_txid = within_txid = bound(txid, trace, request_id)
     within_txid.__enter__()
 
 

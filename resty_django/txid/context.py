@@ -14,6 +14,7 @@ never carry an unrelated one.
 from __future__ import annotations
 
 import functools
+import re
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
@@ -35,12 +36,16 @@ R = TypeVar("R")
 
 
 class CurrentIds(NamedTuple):
-    """A txid, and the W3C trace that belongs to it, if any."""
+    """A txid, and the W3C trace and the caller's request ID that belong to it, if any."""
 
     txid: str
     trace: Trace | None
+    request_id: str | None = None
 
 
+REQUEST_ID_HEADER: Final = "X-Request-Id"
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{8,128}")
+"""Also matches UUIDs and nginx's `$request_id`; nothing that could begin another header or log line."""
 _current_ids: Final[ContextVar[CurrentIds | None]] = ContextVar("resty_django.txid", default=None)
 _run_txids: Final[dict[str, str]] = {}
 
@@ -62,30 +67,60 @@ def current_trace() -> Trace | None:
     return None if ids is None else ids.trace
 
 
+def current_request_id() -> str | None:
+    """Return the request ID that the caller of the current request or job has sent; None if there is none."""
+    ids = _current_ids.get()
+    return None if ids is None else ids.request_id
+
+
+def current_ids() -> dict[str, str]:
+    """Return the current `txid` and `request_id`, without those that are None. They are arguments of `bound`."""
+    ids = _current_ids.get()
+    if ids is not None and ids.request_id is not None:
+        return {"txid": ids.txid, "request_id": ids.request_id}
+    txid = current() if ids is None else ids.txid
+    return {} if txid is None else {"txid": txid}
+
+
+def valid_request_id(value: object) -> str | None:
+    """Return the value if it is a request ID in an allowed form, else None."""
+    return value if isinstance(value, str) and _REQUEST_ID.fullmatch(value) else None
+
+
+def id_headers(txid: str, request_id: str | None) -> dict[str, str]:
+    """Return the headers that carry the IDs. The caller's request ID goes back under the name under which it came."""
+    header = conf.txid.header
+    if request_id is None:
+        return {header: txid}
+    taken = header.lower() == REQUEST_ID_HEADER.lower()
+    return {"X-Txid" if taken else header: txid, REQUEST_ID_HEADER: request_id}
+
+
 class bound:
     """Run a block, or a function decorated with `@bound()`, with its own txid; the block gets the txid.
 
     For jobs: `with bound(job.txid): ...`. Without `txid`, each block and each call gets a new one. After the block, the
     previous txid is current again. An object can be used for several blocks, one after the other.
 
-    Raise `InvalidTxid`, and `TypeError` for a generator function: the txid would remain current in its caller between
-    two items.
+    An invalid `request_id` is ignored. Raise `InvalidTxid`, and `TypeError` for a generator function: the txid would
+    remain current in its caller between two items.
     """
 
-    def __init__(self, txid: str | None = None, trace: Trace | None = None) -> None:
+    def __init__(self, txid: str | None = None, trace: Trace | None = None, request_id: str | None = None) -> None:
         self._txid = txid if txid is None or is_txid(txid) else parse(txid).txid
         self._trace = trace
+        self._request_id = valid_request_id(request_id)
 
     def __enter__(self) -> str:
         txid = self._txid or generate_txid()
-        self._token = _current_ids.set(CurrentIds(txid, self._trace))
+        self._token = _current_ids.set(CurrentIds(txid, self._trace, self._request_id))
         return txid
 
     def __exit__(self, *exc_info: object) -> None:
         _current_ids.reset(self._token)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        return _within(function, lambda: bound(self._txid, self._trace), "@bound()")
+        return _within(function, lambda: bound(self._txid, self._trace, self._request_id), "@bound()")
 
 
 def carry(function: Callable[P, R]) -> Callable[P, R]:

@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from .context import current, current_trace
+from .context import current, current_request_id, current_trace
 
 EMPTY = "-"
 """Placeholder for a missing txid, as in nginx logs."""
@@ -40,8 +40,16 @@ def trace_of(record: logging.LogRecord) -> tuple[str, str]:
     return (trace.trace_id, trace.span_id) if trace is not None else ("", "")
 
 
+def request_id_of(record: logging.LogRecord) -> str | None:
+    """Return the request ID that the caller has sent, found in the same way."""
+    if hasattr(record, "request_id"):
+        return str(record.request_id)
+    request_id = getattr(getattr(record, "request", None), "request_id", None)
+    return request_id if isinstance(request_id, str) else current_request_id()
+
+
 class TxidFilter(logging.Filter):
-    """A filter that adds `txid` ("-" if there is none), `trace_id` and `span_id` to each record and drops none.
+    """A filter that adds `txid` and `request_id` ("-" without one), `trace_id` and `span_id` to records; drops none.
 
     Attach it to a handler, because a logger's filters do not see the records of its child loggers. The handler must run
     in the thread of the log call: use the `QueueHandler`, not the handlers behind it.
@@ -49,6 +57,7 @@ class TxidFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.txid = txid_of(record) or EMPTY
+        record.request_id = request_id_of(record) or EMPTY
         record.trace_id, record.span_id = trace_of(record)
         return True
 
@@ -73,6 +82,9 @@ class JsonFormatter(logging.Formatter):
             "message": record.getMessage(),
             "txid": txid_of(record) or EMPTY,
         }
+        request_id = request_id_of(record)
+        if request_id and request_id != EMPTY:
+            line["request_id"] = request_id
         trace_id, span_id = trace_of(record)
         if trace_id:
             line |= {"trace_id": trace_id, "span_id": span_id}

@@ -5,12 +5,14 @@
     def view(request):
         request.txid            # "d1vsq2rd4gsil73umvdg"
         request.trace.trace_id  # of the W3C trace; `request.trace` is None if `TXID["TRACEPARENT"]` is off
+        request.request_id      # the caller's ID for the request; None if a trusted proxy has sent none
 
     def total(order):  # code that has no request
         resty_django.txid.current()  # the same txid
 
 The response carries the txid in the header `TXID["HEADER"]` (default: X-Request-Id) and the trace in `traceparent`. If
-a trusted proxy (`TXID["PROXIES"]`) sends these headers, the request takes its txid and trace from them.
+a trusted proxy (`TXID["PROXIES"]`) sends these headers, the request takes its txid and trace from them. If the proxy
+sends another ID in X-Request-Id, the response returns that one, and the txid in X-Txid.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from django.http import FileResponse, HttpRequest, HttpResponseBase, StreamingHt
 from resty_django.conf import conf
 
 from .codec import InvalidTxid, parse
-from .context import BoundIds, CurrentIds
+from .context import REQUEST_ID_HEADER, BoundIds, CurrentIds, id_headers, valid_request_id
 from .generator import txid as generate_txid
 from .traceparent import begin_trace, continue_trace
 
@@ -60,19 +62,25 @@ class TxidMiddleware:
 
 
 def assign_ids(request: HttpRequest) -> CurrentIds:
-    """Set `request.txid` and `request.trace`: to valid ones in the headers from a trusted proxy, else to new ones."""
+    """Set `request.txid` and `request.trace`: to valid ones in the headers from a trusted proxy, else to new ones.
+
+    `request.request_id` is a valid one from a trusted proxy that is not the txid, else None.
+    """
     options = conf.txid
-    txid = trace = None
+    txid = trace = request_id = None
     if is_trusted(request.META.get("REMOTE_ADDR"), options.proxies):
         txid = _valid_txid(request.headers.get(options.header, ""))
+        request_id = valid_request_id(request.headers.get(REQUEST_ID_HEADER))
+        if request_id is not None and request_id.lower() == txid:
+            request_id = None
         if options.traceparent:
             trace = continue_trace(request.headers.get("traceparent", ""), request.headers.get("tracestate", ""))
     if txid is None:
         txid = generate_txid()
     if trace is None and options.traceparent:
         trace = begin_trace(txid)
-    request.txid, request.trace = txid, trace  # type: ignore[attr-defined]
-    return CurrentIds(txid, trace)
+    request.txid, request.trace, request.request_id = txid, trace, request_id  # type: ignore[attr-defined]
+    return CurrentIds(txid, trace, request_id)
 
 
 @lru_cache(maxsize=1024)
@@ -95,7 +103,8 @@ def is_trusted(address: str | None, proxies: tuple[str, ...]) -> bool:
 
 def finish_response(response: HttpResponseBase, ids: CurrentIds) -> HttpResponseBase:
     """Add the headers to the response. Keep the IDs current while the content of a streaming response is generated."""
-    response.headers[conf.txid.header] = ids.txid
+    for name, value in id_headers(ids.txid, ids.request_id).items():
+        response.headers[name] = value
     if ids.trace is not None:
         response.headers["traceparent"] = ids.trace.traceparent
     # A `FileResponse` is not wrapped, so that the server can send its file without running Python code for each chunk.

@@ -13,9 +13,7 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Any, Protocol
 
-from resty_django.conf import conf
-
-from .context import current, current_trace
+from .context import current, current_request_id, current_trace, id_headers
 
 
 class HasHeaders(Protocol):
@@ -26,11 +24,9 @@ class HasHeaders(Protocol):
 
 
 def headers() -> dict[str, str]:
-    """Return `TXID["HEADER"]`, `traceparent` and `tracestate`, without those that have no value."""
-    headers: dict[str, str] = {}
+    """Return the headers with the IDs, `traceparent` and `tracestate`, without those that have no value."""
     txid = current()
-    if txid is not None:
-        headers[conf.txid.header] = txid
+    headers = {} if txid is None else id_headers(txid, current_request_id())
     trace = current_trace()
     return headers if trace is None else headers | trace.headers()
 

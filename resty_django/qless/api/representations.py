@@ -32,6 +32,7 @@ def job_summary(job: Job) -> dict[str, object]:
         "tags": job.tags,
         "tracked": job.tracked,
         "txid": job.txid,
+        "request_id": job.request_id,
         "failure": {name: failure[name] for name in ("group", "when", "worker") if name in failure} or None,
     }
 

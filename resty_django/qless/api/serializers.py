@@ -188,6 +188,7 @@ class JobSerializer(serializers.Serializer[object]):
     tags = serializers.ListField(child=serializers.CharField())
     tracked = serializers.BooleanField()
     txid = serializers.CharField(allow_null=True)
+    request_id = serializers.CharField(allow_null=True)
     failure = serializers.DictField(allow_null=True, help_text="`group`, `when`, `worker`; for one job also `message`.")
 
 

@@ -207,6 +207,11 @@ class Job(StoredJob[JobRecord]):
         """The transaction ID under which the job was put."""
         return self._record.txid
 
+    @property
+    def request_id(self) -> str | None:
+        """The caller's ID for the request that put the job."""
+        return self._record.request_id
+
     def description(self) -> str:
         return f"{self.klass} ({self.jid} / {self.queue_name} / {self.state})"
 

@@ -214,7 +214,7 @@ class Callback:
 
     If the jid is taken then, the core appends `-2`, `-3` and so on. `data` is a dict with at least one name, to which
     the core adds `outcome`; a string if the server has something else. `options`: `priority`, `tags`, `retries`,
-    `delay`, `txid`, `outcome`.
+    `delay`, `txid`, `request_id`, `outcome`.
     """
 
     jid: str

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack, overload
 import msgspec
 from django.utils.translation import gettext as _
 
-from resty_django.txid import current
+from resty_django.txid.context import current_ids
 
 from ..errors import CannotTimeout, InvalidArgument, NoSuchJob, QueueNotEmpty
 from .figures import KEPT_SPANS, Throughput
@@ -90,9 +90,7 @@ class Queue:
             arguments = options_of(spec.priority, given["tags"], spec.retries, depends)
         if is_staged:
             arguments += ("staged", 1)
-        txid = current()
-        if txid is not None:
-            arguments += ("txid", txid)
+        arguments += (*itertools.chain(*current_ids().items()),)
         if spec.outcome:
             arguments += ("outcome", msgspec.json.encode(outcome_fields(spec.outcome)))
         if jid is None:
@@ -111,12 +109,12 @@ class Queue:
         """
         specs = map(_job_spec, jobs)
         jids: list[str] = []
-        txid = current()
+        ids = current_ids()
         while batch := list(itertools.islice(specs, 100)):
             arguments: list[object] = []
             digits = os.urandom(16 * len(batch)).hex()  # a call for each job would take longer than its JSON
             for first, spec in zip(range(0, len(digits), 32), batch, strict=True):
-                options = _options_json(spec, txid)
+                options = _options_json(spec, ids)
                 jid = spec.jid or digits[first : first + 32]
                 jids.append(jid)
                 arguments += (jid, class_name(spec.klass), encode(spec.data), spec.delay or 0, options)
@@ -442,7 +440,7 @@ def _checked(spec: JobSpec) -> dict[str, Any]:
     )
 
 
-def _options_json(spec: JobSpec, txid: str | None) -> bytes:
+def _options_json(spec: JobSpec, ids: Mapping[str, str]) -> bytes:
     """Return the options of a job for the command `put.many`; empty if the core's defaults apply."""
     options: dict[str, Any] = {}
     values = (spec.jid, spec.delay, spec.priority, spec.tags, spec.retries, spec.depends, spec.outcome)
@@ -454,8 +452,7 @@ def _options_json(spec: JobSpec, txid: str | None) -> bytes:
             "retries": 5 if given["retries"] is None else given["retries"],
             "depends": given["depends"] or [],
         }
-    if txid is not None:
-        options["txid"] = txid
+    options |= ids
     if spec.outcome:
         options["outcome"] = outcome_fields(spec.outcome)
     return msgspec.json.encode(options) if options else b""

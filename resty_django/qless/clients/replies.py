@@ -245,6 +245,7 @@ class JobRecord(msgspec.Struct, kw_only=True):
     tracked: bool = False
     spawned_from_jid: str | bool = False
     txid: str | None = None
+    request_id: str | None = None
 
 
 class RecurringRecord(msgspec.Struct, kw_only=True):

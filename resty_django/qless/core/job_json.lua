@@ -1,7 +1,7 @@
 -- Renders a job as JSON. Values that already are JSON pass through unchanged.
 
 -- Indexes into the result of `read`.
-local KLASS, REMAINING, DATA, TIME, STATE, WORKER, EXPIRES, TRACKED = 1, 5, 6, 11, 12, 13, 14, 15
+local KLASS, REMAINING, DATA, TIME, STATE, WORKER, EXPIRES, TRACKED = 1, 5, 6, 12, 13, 14, 15, 16
 
 -- Return the fields of a job, false for missing ones. STATE, WORKER and EXPIRES only with `with_state`, since a pop
 -- changes them. The caller adds TRACKED.
@@ -9,10 +9,10 @@ local function read(jid, with_state)
   local key = JOB .. jid
   if with_state then
     return call('HMGET', key, 'klass', 'queue', 'priority', 'retries', 'remaining', 'data', 'tags', 'failure',
-      'spawned_from_jid', 'txid', 'time', 'state', 'worker', 'expires')
+      'spawned_from_jid', 'txid', 'request_id', 'time', 'state', 'worker', 'expires')
   end
   return call('HMGET', key, 'klass', 'queue', 'priority', 'retries', 'remaining', 'data', 'tags', 'failure',
-    'spawned_from_jid', 'txid', 'time')
+    'spawned_from_jid', 'txid', 'request_id', 'time')
 end
 
 -- Return the JSON of a job. `tied`: it may have dependencies or dependents; `last`: its last history entry, if known.
@@ -47,8 +47,8 @@ local function job_json(jid, job, tied, last)
     local dependencies, dependents = call('SMEMBERS', key .. '-dependencies'), call('SMEMBERS', key .. '-dependents')
     before, after = dependencies[1] and encode(dependencies) or '{}', dependents[1] and encode(dependents) or '{}'
   end
-  local klass, of_queue, priority, retries, remaining, data, tags, failure, parent, txid, _, state, worker, expires,
-    tracked = unpack(job, 1, TRACKED) -- as locals: each upvalue would cost every call of the core
+  local klass, of_queue, priority, retries, remaining, data, tags, failure, parent, txid, request_id, _, state, worker,
+    expires, tracked = unpack(job, 1, TRACKED) -- as locals: each upvalue would cost every call of the core
   return '{"jid":' .. encode(jid) .. ',"klass":' .. encode(klass) .. ',"state":"' .. state
     .. '","queue":' .. encode(of_queue) .. ',"worker":' .. encode(worker or '')
     .. ',"priority":' .. (tonumber(priority) or 0) .. ',"retries":' .. (tonumber(retries) or 0)
@@ -58,5 +58,6 @@ local function job_json(jid, job, tied, last)
     .. ',"tracked":' .. (tracked and 'true' or 'false')
     .. ',"dependents":' .. after .. ',"dependencies":' .. before
     .. ',"history":' .. (history[1] and '[' .. table.concat(history, ',') .. ']' or '{}')
-    .. (txid and ',"txid":' .. encode(txid) .. '}' or '}')
+    .. (txid and ',"txid":' .. encode(txid) or '') .. (request_id and ',"request_id":' .. encode(request_id) or '')
+    .. '}'
 end

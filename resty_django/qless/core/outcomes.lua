@@ -138,7 +138,7 @@ outcomes = function()
           valid = valid and type(field) == 'string' and type(content) == 'string'
         end
       else
-        valid = name == 'txid' and type(value) == 'string'
+        valid = (name == 'txid' or name == 'request_id') and type(value) == 'string'
       end
       if not valid then
         return 'has a callback with the wrong option "' .. name .. '"'
@@ -381,6 +381,9 @@ outcomes = function()
       'queue', queue, 'retries', retries, 'remaining', retries, 'time', format('%.20f', now))
     if options.txid then
       call('HSET', JOB .. jid, 'txid', tostring(options.txid))
+    end
+    if options.request_id then
+      call('HSET', JOB .. jid, 'request_id', tostring(options.request_id))
     end
     if delay > 0 then
       call('ZADD', QUEUE .. queue .. '-scheduled', now + delay, jid)

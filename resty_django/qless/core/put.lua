@@ -1,5 +1,5 @@
 -- put  worker queue jid klass data delay [priority n] [tags list] [retries n] [depends list] [txid text]
---     [unique word] [staged 1] [outcome object]
+--     [request_id text] [unique word] [staged 1] [outcome object]
 --   Puts a job, or moves an existing one, which keeps its priority, tags, retries and dependencies unless they are
 --   passed. A new job has the priority 0, no tags, 5 retries and no dependencies. `delay`: seconds. With `staged`
 --   instead of `depends`, the job waits for the jobs staged for it. With `unique`, an existing job stays unchanged:
@@ -18,7 +18,8 @@ if command == 'put' or command == 'requeue' or command == 'put.many' then
   local queue_text = encode(queue)
   local KINDS = {priority = 'number', tags = 'list', retries = 'number', depends = 'list', outcome = 'json'}
 
-  local function put(jid, klass, data, delay, priority, tags, retries, depends, txid, unique, staged, outcome)
+  local function put(jid, klass, data, delay, priority, tags, retries, depends, txid, unique, staged, outcome,
+    request_id)
     local key = JOB .. jid
     local old = call('HMGET', key, 'state', 'queue', 'worker', 'priority', 'tags', 'retries', 'failure', 'scheduled')
     local state, holder, old_tags = old[1], old[3], old[5]
@@ -105,6 +106,11 @@ if command == 'put' or command == 'requeue' or command == 'put.many' then
     if txid then
       call('HSET', key, 'txid', txid)
     end
+    if request_id then
+      call('HSET', key, 'request_id', request_id)
+    elseif txid and earlier then
+      call('HDEL', key, 'request_id')
+    end
     if due then
       call('PUBLISH', prefix .. 'wake:' .. queue, due)
     elseif delay > 0 then
@@ -154,7 +160,7 @@ if command == 'put' or command == 'requeue' or command == 'put.many' then
       error('Put(): No jobs are staged for ' .. jid)
     end
     put(jid, klass, ARGV[7], delay, spec.priority, spec.tags, spec.retries, depends, spec.txid, spec.unique, staged,
-      spec.outcome)
+      spec.outcome, spec.request_id)
     if lazy_helpers_made then
       lazy_helpers().remove_from_groups()
     end
@@ -193,7 +199,8 @@ if command == 'put' or command == 'requeue' or command == 'put.many' then
   for n = 5, #ARGV, 5 do
     local spec = options[n] or {}
     put(ARGV[n], ARGV[n + 1], ARGV[n + 2], tonumber(ARGV[n + 3]), spec.priority, spec.tags, spec.retries,
-      spec.depends, spec.txid and tostring(spec.txid), spec.unique, nil, spec.outcome)
+      spec.depends, spec.txid and tostring(spec.txid), spec.unique, nil, spec.outcome,
+      spec.request_id and tostring(spec.request_id))
   end
   if lazy_helpers_made then
     lazy_helpers().remove_from_groups()

@@ -24,11 +24,11 @@ def transaction(job: WorkerJob) -> Generator[None, None, None]:
 
 
 def bound_to(job: WorkerJob) -> bound:
-    """Return a context manager that runs a block with the txid of the job; with a new one if it has no valid txid."""
+    """Return a context manager that runs a block with the IDs of the job; with a new txid if it has no valid one."""
     try:
-        return bound(job.txid)
+        return bound(job.txid, request_id=job.request_id)
     except InvalidTxid:
-        return bound()
+        return bound(request_id=job.request_id)
 
 
 def database(job: WorkerJob) -> Generator[None, None, None]:

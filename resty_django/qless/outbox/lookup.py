@@ -44,6 +44,7 @@ def jobs_of(client: Client, entry: OutboxEntry) -> list[Job]:
             record = JobRecord(
                 **{"jid": jid, "klass": klass, "state": "waiting", "queue": queue, "worker": "", "expires": 0},
                 **{"data": data, "tags": json.loads(job_options.get("tags", "[]")), "txid": job_options.get("txid")},
+                request_id=job_options.get("request_id"),
                 priority=job_options.get("priority", 0),
                 retries=(retries := job_options.get("retries", 5)),
                 remaining=retries,

@@ -48,7 +48,7 @@ from django.utils.functional import cached_property
 
 from resty_django.callables import acompleted, is_generator_function
 from resty_django.conf import conf
-from resty_django.txid import current
+from resty_django.txid.context import current_ids
 
 from ..clients.client import Client
 from ..clients.job import Job
@@ -245,7 +245,7 @@ class Task(Runnable, Generic[P, R]):
             when=start_at,
             options=put_options,
             unique=is_unique,
-            txid=current(),
+            ids=current_ids(),
             consequences=consequences,
         )
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from django.utils.translation import gettext as _
 
-from resty_django.txid import current
+from resty_django.txid.context import current_ids
 
 from ..clients.client import Client
 from ..clients.put_options import options_of
@@ -145,10 +146,8 @@ def put(
     consequences = None if task is None else consequences_of(task, NO_OPTIONS, client)
     if consequences is not None:
         options = (*options, "outcome", encode(consequences.texts()))
-    txid = current()
-    if txid is not None:
-        options = (*options, "txid", txid)
-    client.call("put", client.worker_name, queue, jid, klass, encode(data), delay, *options)
+    ids = chain(*current_ids().items())
+    client.call("put", client.worker_name, queue, jid, klass, encode(data), delay, *options, *ids)
     return jid
 
 

@@ -47,10 +47,9 @@ class PlannedCallback(NamedTuple):
             "tags": [*message.options.tags] or None,
             "retries": message.options.retries,
             "delay": self.delay or None,
-            "txid": message.txid,
             "outcome": None if message.consequences is None else message.consequences.texts(),
         }
-        options = {name: value for name, value in values.items() if value is not None}
+        options = {name: value for name, value in values.items() if value is not None} | message.ids
         data = message.data if isinstance(message.data, str) else message.data.decode()
         return [message.jid, message.queue, message.klass, data, *([options] if options else [])]
 

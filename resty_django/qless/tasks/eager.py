@@ -20,7 +20,8 @@ from asgiref.sync import async_to_sync, iscoroutinefunction
 
 from resty_django import sansio
 from resty_django.callables import acall, completed
-from resty_django.txid import bound, current
+from resty_django.txid import bound, current, current_request_id
+from resty_django.txid.context import current_ids
 
 from ..clients.client import Client
 from ..clients.replies import Group, JobRecord
@@ -283,7 +284,7 @@ def run(task: Task[..., Any], message: TaskMessage, client: Client) -> None:
         with time_limit(task.options.timeout):
             return completed(task.perform(job))
 
-    with bound(current()):
+    with bound(current(), request_id=current_request_id()):
         sansio.run(_runs(task, message, client), perform)
 
 
@@ -292,7 +293,7 @@ async def arun(task: Task[..., Any], message: TaskMessage, client: Client) -> No
     if not iscoroutinefunction(task.function):
         await acall(run, task, message, client)
         return
-    with bound(current()):
+    with bound(current(), request_id=current_request_id()):
         await sansio.arun(_runs(task, message, client), lambda job: _within(task.options.timeout, task.perform(job)))
 
 
@@ -369,7 +370,7 @@ def _job(task: Task[..., Any], message: TaskMessage, client: Client) -> EagerJob
         tags=[str(tag) for tag in options.tags],
         retries=retries,
         remaining=retries,
-        txid=current(),
+        **current_ids(),
     )
 
 

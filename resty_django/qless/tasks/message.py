@@ -105,6 +105,7 @@ class TaskMessage(msgspec.Struct, frozen=True, kw_only=True):
     - `klass`: the path of the task. `data`: JSON.
     - `when`: seconds since the epoch; None: at once.
     - `unique`: whether a waiting or running job with this jid stays unchanged.
+    - `ids`: the txid and the caller's request ID, as `current_ids` returns them.
     - `consequences`: the consequences of its end; None if there are none.
 
     A struct: with a named tuple, `Task.message` would take 20 % longer.
@@ -117,7 +118,7 @@ class TaskMessage(msgspec.Struct, frozen=True, kw_only=True):
     when: float | None
     options: PutOptions
     unique: bool = False
-    txid: str | None = None
+    ids: dict[str, str] = {}
     consequences: Consequences | None = None
 
     def request(self, client: Client, for_outbox: bool = False) -> Request:
@@ -132,8 +133,7 @@ class TaskMessage(msgspec.Struct, frozen=True, kw_only=True):
         request += self.options.arguments
         if self.unique:
             request += ("unique", "pending")  # a waiting or running job with the same jid stays unchanged
-        if self.txid is not None:
-            request += ("txid", self.txid)
+        request += (*itertools.chain(*self.ids.items()),)
         if self.consequences is not None:
             request += ("outcome", encode(self.consequences.texts()))
         return request

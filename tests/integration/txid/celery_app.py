@@ -9,7 +9,7 @@ from typing import Any
 import django
 from celery import Celery, signals
 
-from resty_django.txid import current, current_trace
+from resty_django.txid import current, current_request_id, current_trace
 from resty_django.txid.celery import connect
 
 BROKER = os.environ.get("TXID_TEST_BROKER")
@@ -42,7 +42,11 @@ def set_up_logging(**kwargs: Any) -> None:
 
 def seen() -> dict[str, Any]:
     trace = current_trace()
-    return {"txid": current(), "trace": trace and [trace.trace_id, trace.parent_id, trace.span_id, trace.state]}
+    return {
+        "txid": current(),
+        "request_id": current_request_id(),
+        "trace": trace and [trace.trace_id, trace.parent_id, trace.span_id, trace.state],
+    }
 
 
 @app.task

@@ -11,7 +11,7 @@ from asgiref.sync import sync_to_async
 from django.http import FileResponse, HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
 from django.urls import path
 
-from resty_django.txid import carry, current, current_trace
+from resty_django.txid import carry, current, current_request_id, current_trace
 
 log = logging.getLogger("tests.site")
 
@@ -22,6 +22,7 @@ def seen(request: HttpRequest) -> dict[str, object]:
     return {
         "request": request.txid,  # type: ignore[attr-defined]
         "current": current(),
+        "request_ids": [request.request_id, current_request_id()],  # type: ignore[attr-defined]
         "same_trace": trace is request.trace,  # type: ignore[attr-defined]
         "traceparent": trace.traceparent if trace else None,
         "tracestate": trace.state if trace else None,

@@ -95,7 +95,7 @@ def get(result: Any) -> Any:
 def test_a_task_has_the_txid_of_its_sender(running: Worker) -> None:
     with bound(ID):
         result = running.app.tell.delay()
-    assert get(result) == [{"txid": ID, "trace": None}]
+    assert get(result) == [{"txid": ID, "request_id": None, "trace": None}]
     lines = running.about(result)
     assert (ID, "telling") in lines
     assert {txid for txid, text in lines if result.id in text} == {ID}
@@ -106,6 +106,20 @@ def test_a_task_sent_without_a_txid_has_a_new_one(running: Worker) -> None:
     assert is_txid(first)
     assert is_txid(second)
     assert first != second
+
+
+def test_a_task_has_the_request_id_of_the_caller(running: Worker) -> None:
+    sent = "f058ebd6-02f7-4d3f-942e-904344e8cde5"
+    with bound(ID, request_id=sent):
+        result = running.app.tell.delay()
+        retried = running.app.retrying.delay()
+        following = (running.app.tell.s() | running.app.tell.s()).delay()
+    assert [row["request_id"] for row in get(result) + get(retried) + get(following)] == [sent] * 4
+    running.about(result)
+    lines = [row for row in running.rows() if result.id in row["message"] and "received" not in row["message"]]
+    assert {row["request_id"] for row in lines} == {sent}
+    forged = running.app.tell.apply_async(headers={"txid": ID, "request_id": "1\n2026 INFO - forged"})
+    assert [row["request_id"] for row in get(forged)] == [None]
 
 
 def test_a_trace_continues_in_the_task(running: Worker) -> None:
@@ -151,7 +165,7 @@ def test_a_header_of_the_caller_is_kept_and_a_wrong_one_replaced(running: Worker
 
 def test_a_task_called_directly_has_the_current_txid(running: Worker) -> None:
     with bound(ID):
-        assert running.app.tell.apply().get() == [{"txid": ID, "trace": None}]
+        assert running.app.tell.apply().get() == [{"txid": ID, "request_id": None, "trace": None}]
         assert current() == ID
     assert is_txid(running.app.tell.apply().get()[0]["txid"])
     assert current() is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Any
 from wsgiref.util import FileWrapper
 
@@ -50,11 +51,24 @@ def _middleware(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def lines() -> Iterator[list[tuple[str, str]]]:
     """Txid and message of each log line of the site and of Django."""
+    with kept("txid") as entries:
+        yield entries
+
+
+@pytest.fixture
+def request_ids() -> Iterator[list[tuple[str, str]]]:
+    """The caller's request ID and the message of each log line."""
+    with kept("request_id") as entries:
+        yield entries
+
+
+@contextmanager
+def kept(attribute: str) -> Iterator[list[tuple[str, str]]]:
     entries: list[tuple[str, str]] = []
 
     class Keep(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            entries.append((record.txid, record.getMessage()))  # type: ignore[attr-defined]
+            entries.append((getattr(record, attribute), record.getMessage()))
 
     handler = Keep()
     handler.addFilter(TxidFilter())
@@ -119,25 +133,92 @@ async def test_the_txid_of_a_trusted_proxy_is_kept(get: Any) -> None:
         assert reply.json["request"] == reply.headers["X-Request-Id"] == OURS
 
 
-async def test_invalid_txids_are_replaced(get: Any) -> None:
-    for sent in ("", "x", OURS + "0", OURS[:-1] + "1", "f058ebd6-02f7-4d3f-942e-904344e8cde5", "a\tb"):
-        reply = await get("/sync/", **{"X-Request-Id": sent})
+FORMS = (
+    *(
+        "f058ebd6-02f7-4d3f-942e-904344e8cde5",
+        "F058EBD6-02F7-4D3F-942E-904344E8CDE5",
+        "0f8fad5bd9cb469fa165708677289501",
+    ),
+    *("12345678", "a" * 128, "web-1.example_7", OURS + "0", OURS[:-1] + "1"),
+)
+OTHERS = (
+    *("", "x", "1234567", "a" * 129, "a b c d e f", "a\tb345678", "a,b345678", "12345678\u00e4", "<script>alert(1)"),
+    *(
+        '"quoted-id"',
+        "12345678\\n",
+        "{12345678}",
+        "12345678;x=1",
+        "1234\n5678",
+        "12345678\n",
+        "12345678\r\nSet-Cookie: a=b",
+    ),
+)
+"""What no request ID is; header lines with line breaks do not come from a server, but from middleware in between."""
+
+
+@pytest.mark.parametrize("sent", FORMS)
+async def test_the_request_id_of_a_trusted_proxy_is_kept_next_to_the_txid(get: Any, sent: str) -> None:
+    for path in ("/sync/", "/async/"):
+        reply = await get(path, **{"X-Request-Id": sent})
+        assert reply.json["request_ids"] == [sent, sent]
+        assert reply.headers["X-Request-Id"] == sent
         assert is_txid(reply.json["request"])
-        assert reply.headers["X-Request-Id"] == reply.json["request"]
+        assert reply.json["request"] == reply.json["current"] == reply.headers["X-Txid"]
+
+
+@pytest.mark.parametrize("sent", OTHERS)
+async def test_other_texts_are_ignored_and_never_returned(get: Any, sent: str) -> None:
+    reply = await get("/sync/", **{"X-Request-Id": sent})
+    assert reply.json["request_ids"] == [None, None]
+    assert is_txid(reply.json["request"])
+    assert reply.headers["X-Request-Id"] == reply.json["request"]
+    assert "X-Txid" not in reply.headers
+    assert not sent.strip() or sent.strip() not in str(dict(reply.headers)).replace(reply.json["request"], "")
+
+
+async def test_a_txid_is_not_kept_twice(get: Any) -> None:
+    reply = await get("/sync/", **{"X-Request-Id": OURS.upper()})
+    assert reply.json["request_ids"] == [None, None]
+    assert "X-Txid" not in reply.headers
+
+
+async def test_the_header_x_txid_is_not_read(get: Any) -> None:
+    """A proxy that does not know it forwards that of any client."""
+    reply = await get("/sync/", **{"X-Request-Id": FORMS[0], "X-Txid": OURS})
+    assert reply.json["request"] == reply.headers["X-Txid"] != OURS
 
 
 @pytest.mark.parametrize("proxies", [[], ["10.0.0.0/8"], ["unix"]])
-async def test_txids_of_other_callers_are_replaced(get: Any, proxies: list[str], settings: Settings) -> None:
+async def test_ids_of_other_callers_are_replaced(get: Any, proxies: list[str], settings: Settings) -> None:
     settings.RESTY_DJANGO = {"TXID": {"PROXIES": proxies}}
     reply = await get("/sync/", **{"X-Request-Id": OURS, "traceparent": f"00-{TRACE}-{PARENT}-01"})
     assert reply.json["request"] != OURS
     assert TRACE not in reply.json["traceparent"]
+    reply = await get("/sync/", **{"X-Request-Id": FORMS[0]})
+    assert reply.json["request_ids"] == [None, None]
+    assert reply.headers["X-Request-Id"] == reply.json["request"]
+    assert FORMS[0] not in str(dict(reply.headers))
+
+
+async def test_log_lines_have_the_request_id(get: Any, request_ids: list[Any]) -> None:
+    for path in ("/sync/", "/async/", "/nowhere/", ""):
+        await get(path or "/sync/", **({"X-Request-Id": FORMS[0]} if path else {}))
+    assert [request_id for request_id, _ in request_ids] == [*[FORMS[0]] * 3, "-"]
+
+
+@pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume")
+async def test_a_stream_has_the_request_id(get: Any, request_ids: list[Any]) -> None:
+    await get("/stream/", **{"X-Request-Id": FORMS[0]})
+    assert {request_id for request_id, _ in request_ids} == {FORMS[0]}
 
 
 async def test_the_header_has_the_name_in_the_settings(get: Any, settings: Settings) -> None:
     settings.RESTY_DJANGO = {"TXID": {"PROXIES": ["127.0.0.1"], "HEADER": "X-Txid"}}
     reply = await get("/sync/", **{"X-Txid": OURS, "X-Request-Id": "b2fr5nvq5alalalalal0"})
     assert reply.json["request"] == reply.headers["X-Txid"] == OURS
+    assert reply.json["request_ids"] == ["b2fr5nvq5alalalalal0"] * 2
+    assert reply.headers["X-Request-Id"] == "b2fr5nvq5alalalalal0"
+    reply = await get("/sync/", **{"X-Txid": OURS})
     assert "X-Request-Id" not in reply.headers
 
 

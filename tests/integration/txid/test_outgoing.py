@@ -81,6 +81,18 @@ def test_headers_are_empty_without_a_txid_and_a_trace(trace: Trace, settings: Se
         assert headers()["traceparent"] == trace.traceparent
 
 
+def test_the_request_id_of_the_caller_goes_on_under_its_name(
+    base: str, session: requests.Session, settings: Settings
+) -> None:
+    sent = "0f8fad5bd9cb469fa165708677289501"
+    with bound(ID, request_id=sent), httpx.Client(event_hooks={"request": [add_headers]}, trust_env=False) as client:
+        assert headers() == {"X-Txid": ID, "X-Request-Id": sent}
+        for reply in (client.get(base), session.get(base)):
+            assert (reply.json()["x-txid"], reply.json()["x-request-id"]) == (ID, sent)
+        settings.RESTY_DJANGO = {"TXID": {"HEADER": "X-Transaction"}}
+        assert headers() == {"X-Transaction": ID, "X-Request-Id": sent}
+
+
 def test_urllib(base: str, trace: Trace) -> None:
     with bound(ID, trace), urllib.request.urlopen(urllib.request.Request(base, headers=headers())) as reply:  # noqa: S310
         assert {name: value for name, value in json.load(reply).items() if name in NAMES} == told(trace)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from resty_django.txid import InvalidTxid, bound, carry, context, current, current_trace, is_txid
+from resty_django.txid import InvalidTxid, bound, carry, context, current, current_request_id, current_trace, is_txid
 from resty_django.txid.traceparent import begin_trace
 
 ID = "cbpvimguo4hkaps9lf6g"
@@ -35,6 +35,21 @@ def test_a_block_has_its_own_txid_and_restores_the_previous_one() -> None:
             raise ZeroDivisionError
         assert current() == ID
     assert current() is None
+
+
+def test_a_block_has_the_request_id_of_the_caller() -> None:
+    assert (current_request_id(), context.current_ids()) == (None, {})
+    with bound(ID, request_id="web-1.example_7"):
+        assert current_request_id() == "web-1.example_7"
+        assert context.current_ids() == {"txid": ID, "request_id": "web-1.example_7"}
+        with ThreadPoolExecutor() as pool:
+            assert pool.submit(carry(current_request_id)).result() == "web-1.example_7"
+            assert pool.submit(current_request_id).result() is None
+        assert bound(OTHER, request_id="other-id")(current_request_id)() == "other-id"
+        for wrong in ("short", "a" * 129, "with space", "line\nbreak", "a,b345678", "ääääääää", 12345678, b"12345678"):
+            with bound(request_id=wrong) as txid:  # type: ignore[arg-type]
+                assert context.current_ids() == {"txid": txid}
+    assert current_request_id() is None
 
 
 def test_a_block_creates_a_txid_and_refuses_an_invalid_one() -> None:

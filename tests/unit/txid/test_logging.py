@@ -21,6 +21,7 @@ from resty_django.txid.logging import JsonFormatter, TxidFilter
 from resty_django.txid.traceparent import begin_trace
 
 ID = "cbpvimguo4hkaps9lf6g"
+REQUEST_ID = "f058ebd6-02f7-4d3f-942e-904344e8cde5"
 
 
 class Log:
@@ -74,6 +75,29 @@ def test_a_line_about_a_request_has_the_txid_of_that_request(plain: Log) -> None
 def test_a_line_about_a_request_without_one_is_written(plain: Log) -> None:
     plain.logger.warning("broken pipe", extra={"request": SimpleNamespace()})
     assert plain.lines == ["-  broken pipe"]
+
+
+def test_lines_have_the_request_id_of_the_caller(as_json: Log) -> None:
+    log = Log(logging.Formatter("%(request_id)s %(message)s"), TxidFilter())
+    log.logger.info("before")
+    with bound(ID, request_id=REQUEST_ID):
+        log.logger.info("within")
+        as_json.logger.info("within")
+        log.logger.info("other", extra={"request_id": "mine"})
+    log.logger.warning("Not Found", extra={"request": SimpleNamespace(txid=ID, trace=None, request_id=REQUEST_ID)})
+    as_json.logger.info("after")
+    assert log.lines == ["- before", f"{REQUEST_ID} within", "mine other", f"{REQUEST_ID} Not Found"]
+    assert [row.get("request_id") for row in as_json.rows] == [REQUEST_ID, None]
+
+
+@pytest.mark.parametrize(
+    "forged", ["1\n2026-11-21 INFO - forged", "12345678\n", "a\x1b[2Jbcdefgh", "x" * 129, "<b>bold</b>"]
+)
+def test_no_request_id_can_forge_a_line(plain: Log, forged: str) -> None:
+    log = Log(logging.Formatter("%(request_id)s %(message)s"), TxidFilter())
+    with bound(ID, request_id=forged):
+        log.logger.info("within")
+    assert log.lines == ["- within"]
 
 
 def test_lines_of_threads_have_the_txid_that_they_carry(plain: Log) -> None:

@@ -321,6 +321,8 @@ def _job_facts(job: Job, now: float, permissions: Mapping[str, bool]) -> list[tu
         others = format_html('<a href="{}">{}</a>', formatting.list_url("job", q=job.txid), _("Other jobs with it"))
         txid = format_html('<code class="resty-id">{}</code> {}', formatting.name(job.txid), others)
         facts.append((_("Transaction"), txid))
+    if job.request_id:
+        facts.append((_("Request ID"), formatting.name(job.request_id)))
     if job.spawned_from_jid:
         facts.append((_("Created by"), formatting.link("recurringjob", job.spawned_from_jid)))
     return facts

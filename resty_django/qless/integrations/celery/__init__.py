@@ -29,7 +29,7 @@ with extras.needed("The bridge to Celery needs"):
     from celery.utils.dispatch import Signal
 
 from resty_django.callables import completed
-from resty_django.txid import current
+from resty_django.txid.context import current_ids
 
 from ...clients.client import Client
 from ...clients.default import default_client
@@ -128,7 +128,7 @@ def put_task(
         data=dumped(data),
         when=when,
         options=put_options,
-        txid=current(),
+        ids=current_ids(),
     )
     client.call(*message.request(client))
     return message.jid
@@ -182,7 +182,7 @@ class CeleryTask(Runnable):
             "loglevel": 0,
             "logfile": None,
             "hostname": job.worker_name,
-            "headers": {"txid": job.txid} if job.txid else None,
+            "headers": tracking.ids_of(job) or None,
             "callbacks": None,
             "errbacks": None,
             "delivery_info": {
@@ -235,7 +235,7 @@ def make_dispatcher(inbox: SimpleQueue[Any]) -> CeleryDispatcher:
     def send_message(job: Job) -> None:
         if not producers:
             producers.append(current_app.producer_pool.acquire(block=True))
-        options = {"headers": {"txid": job.txid} if job.txid else None, "producer": producers[0], "retry": False}
+        options = {"headers": tracking.ids_of(job) or None, "producer": producers[0], "retry": False}
         try:
             run.apply_async(
                 (job.jid, job.worker_name),

@@ -16,13 +16,14 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import datetime
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from kombu.utils.uuid import uuid
 
 from resty_django.redis import StoreDown
 from resty_django.text import logger
-from resty_django.txid import current
+from resty_django.txid.context import current_ids
 
 from ...clients.client import Client
 from ...clients.default import default_client
@@ -89,19 +90,24 @@ def send(
     """
     client = default_client()
     check(task, args, kwargs)
-    jid, txid = task_id or uuid(), current()
+    jid, ids = task_id or uuid(), current_ids()
     data = {"args": [*args], "kwargs": {**(kwargs or {})}, "options": options}
     parents = checked_options(queue=queue, task_id=task_id, depends=depends)["depends"] or []
     job = (jid, f"{KLASS}{task.name}", dumped(data), 0 if parents else FAR_SECONDS)
     put_options = PutOptions(retries=MAX_CELERY_RETRIES, depends=parents).arguments
-    client.call("put", client.worker_name, queue, *job, *put_options, *(("txid", txid) if txid else ()))
+    client.call("put", client.worker_name, queue, *job, *put_options, *chain(*ids.items()))
     if not parents:
         try:
-            _publish(client, task, jid, args, kwargs or {}, options, txid)
+            _publish(client, task, jid, args, kwargs or {}, options, ids)
         except BaseException:
             client.call("cancel", jid)
             raise
     return jid
+
+
+def ids_of(job: Job) -> dict[str, str]:
+    """Return the IDs that a job carries, as headers of a message."""
+    return {name: value for name in ("txid", "request_id") if (value := getattr(job, name))}
 
 
 class CelerySend(Runnable):
@@ -120,7 +126,7 @@ class CelerySend(Runnable):
             raise CeleryLost(LOST_MESSAGE)
         if BEGUN not in events and SENT_TO_CELERY not in events:
             data = loaded(job)
-            _publish(job.client, self.task, job.jid, data["args"], data["kwargs"], data["options"], job.txid)
+            _publish(job.client, self.task, job.jid, data["args"], data["kwargs"], data["options"], ids_of(job))
             job.log(SENT_TO_CELERY)
         raise RetryLater(FAR_SECONDS)
 
@@ -142,9 +148,9 @@ def _publish(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     options: Mapping[str, Any],
-    txid: str | None,
+    ids: Mapping[str, str],
 ) -> None:
-    headers = {**options.get("headers", {}), HEADER: jid, **({"txid": txid} if txid else {})}
+    headers = {**options.get("headers", {}), HEADER: jid, **ids}
     task.apply_async(args, kwargs, **{**options, "task_id": jid, "headers": headers})
     expires = options.get("expires", task.expires)
     if expires is not None:

@@ -21,7 +21,7 @@ from django.db import connections, transaction
 
 from resty_django.callables import is_generator_function
 from resty_django.conf import conf
-from resty_django.txid import current as current_txid
+from resty_django.txid.context import current_ids
 
 from ... import job_classes
 from ...clients.default import client
@@ -215,7 +215,7 @@ class QlessBackend(BaseTaskBackend):
             when=run_after,
             options=PutOptions(priority=task.priority or None, retries=retries, tags=[*options.tags]),
             unique=bool(options.unique),
-            txid=current_txid(),
+            ids=current_ids(),
             consequences=consequences,
         )
 

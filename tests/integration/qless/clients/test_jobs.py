@@ -77,12 +77,18 @@ async def test_a_jid_put_again_is_moved_with_the_defaults(client: Client, valkey
 
 async def test_a_job_carries_the_current_txid(client: Client, invoke: Invoke) -> None:
     queue = client.queues["q"]
-    with txid.bound() as current:
+    with txid.bound(request_id="web-1.example_7") as current:
         jids = [await invoke(queue.put, "K"), await invoke(queue.put, "K", jid="given")]
         jids += await invoke(queue.put_many, [{"klass": "K"}, {"klass": "K", "priority": 1}])
     assert [client.jobs.get(jid).txid for jid in jids] == [current] * 4  # type: ignore[union-attr]
+    assert [client.jobs.get(jid).request_id for jid in jids] == ["web-1.example_7"] * 4  # type: ignore[union-attr]
+    with txid.bound() as current:
+        await invoke(queue.put, "K", jid="given")
+    again = client.jobs.get("given")
+    assert (again.txid, again.request_id) == (current, None)  # type: ignore[union-attr]
     bare = await invoke(queue.put, "K")
     assert client.jobs.get(bare).txid is None  # type: ignore[union-attr]
+    assert client.jobs.get(bare).request_id is None  # type: ignore[union-attr]
 
 
 async def test_a_job_goes_from_put_to_complete_with_all_its_fields(client: SkewedClient, invoke: Invoke) -> None:

@@ -159,6 +159,14 @@ def test_txid_is_a_field_that_other_clients_never_see(core: Core) -> None:
     assert "txid" not in core.get("a")
     assert "txid" not in core.hash("j:a")
     assert core.get("b")["txid"] == core.hash("j:b")["txid"] == "0123"
+    assert "request_id" not in core.get("b")
+    core.put("b", txid="0123", request_id="r-1")
+    assert core.get("b")["request_id"] == core.hash("j:b")["request_id"] == "r-1"
+    assert core.pop(count=2)[-1]["request_id"] == "r-1"
+    core.put("b")
+    assert core.get("b")["request_id"] == "r-1"
+    core.put("b", txid="4567")
+    assert "request_id" not in core.hash("j:b")
 
 
 def test_search_filters_and_continues_with_its_cursor(core: Core) -> None:

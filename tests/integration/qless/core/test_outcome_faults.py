@@ -44,6 +44,7 @@ WRONG_CALLBACKS: list[tuple[list[Any], str]] = [
     (callback("c", delay=float("nan")), 'wrong option "delay"'),
     (callback("c", retries=[1]), 'wrong option "retries"'),
     (callback("c", txid=[1]), 'wrong option "txid"'),
+    (callback("c", request_id=[1]), 'wrong option "request_id"'),
     (callback("c", depends=["a"]), 'wrong option "depends"'),
     (callback("c", outcome="success"), 'Arg "outcome" not a JSON object'),
     (callback("c", outcome={"policy": "x"}), "not one of fail, skip"),

@@ -372,3 +372,10 @@ def test_stuck_jobs_are_found(core: Core) -> None:
         "cursor": "",
     }
     assert core.json("stuck", "q", "", 1)["cursor"] == "1"
+
+
+def test_a_callback_has_the_ids_of_the_put(core: Core) -> None:
+    core.put(outcome=outcome(success=[callback("s", txid="t-1", request_id="r-1"), callback("plain", txid="t-2")]))
+    run(core, "j")
+    assert [core.get(jid)["txid"] for jid in ("s", "plain")] == ["t-1", "t-2"]
+    assert [core.get(jid).get("request_id") for jid in ("s", "plain")] == ["r-1", None]

@@ -92,17 +92,17 @@ def test_each_end_has_its_callback(running: InProcessWorker) -> None:
 
 
 def test_a_put_sends_its_callbacks(site: Any, valkey: Any) -> None:
-    mine = txid()
-    with bound(mine):
+    ids = {"txid": txid(), "request_id": "web-1.example_7"}
+    with bound(**ids):  # type: ignore[arg-type]
         result = add.apply_async((1,), on_failure=alarm.s().set(countdown=5, tags=["x"]), link=note.si("y"))
     fields = {name.decode(): value.decode() for name, value in valkey.hgetall(f"ql:o:{result.id}").items()}
     assert fields.keys() == {"at", "success", "failure"}
     ((jid, queue, klass, data, options),) = json.loads(fields["failure"])
     assert (len(jid), queue, klass) == (32, "q", alarm.name)
     assert json.loads(data) == {"args": [], "kwargs": {}, "pass": "outcome"}
-    assert options == {"priority": 7, "retries": 2, "tags": ["alarm", "x"], "delay": 5, "txid": mine}
+    assert options == {"priority": 7, "retries": 2, "tags": ["alarm", "x"], "delay": 5, **ids}
     ((_, _, klass, data, options),) = json.loads(fields["success"])
-    assert (klass, json.loads(data), options) == (note.name, {"args": ["y"], "kwargs": {}}, {"txid": mine})
+    assert (klass, json.loads(data), options) == (note.name, {"args": ["y"], "kwargs": {}}, ids)
 
 
 def test_plain_calls_send_no_outcome(site: Any, valkey: Any) -> None:

@@ -70,11 +70,12 @@ def test_delay_takes_few_steps(site: Any) -> None:
         if event == "call" and "/resty_django/" in frame.f_code.co_filename:
             frames.append((frame.f_code.co_filename, frame.f_code.co_name))
 
-    sys.setprofile(profile)
-    try:
-        examples.add.delay(1)
-    finally:
-        sys.setprofile(None)
+    with bound():  # as during a request
+        sys.setprofile(profile)
+        try:
+            examples.add.delay(1)
+        finally:
+            sys.setprofile(None)
     assert len(frames) <= 16, frames
     assert len({path for path, _ in frames}) <= 8, frames
 

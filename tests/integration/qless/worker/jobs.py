@@ -32,7 +32,7 @@ from resty_django.qless.worker.middleware import Limit, MemoryBound, Reconnect, 
 from resty_django.qless.worker.processes.fork_server import INTERRUPT
 from resty_django.redis import StoreDown
 from resty_django.shdict import shdicts
-from resty_django.txid import current
+from resty_django.txid import current, current_request_id
 from tests.threads import lose_connection
 
 SEEN: SimpleQueue[Any] = SimpleQueue()
@@ -130,7 +130,7 @@ def again(job: Any) -> None:
 
 
 def txid(job: Any) -> None:
-    SEEN.put((job.txid, current()))
+    SEEN.put((job.txid, current(), job.request_id, current_request_id()))
 
 
 def hooked(job: Any) -> None:

@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 
 BOTH = pytest.mark.parametrize("prefix", ["", "a"])
+REQUEST_ID = "f058ebd6-02f7-4d3f-942e-904344e8cde5"
 
 
 @BOTH
@@ -242,11 +243,34 @@ def test_the_txid_of_the_put_is_bound_in_the_job(start_worker: Start, client: Cl
     start_worker()
     with bound() as txid:
         put(client, "txid")
-    assert jobs.SEEN.get(timeout=20) == (txid, txid)
+    assert jobs.SEEN.get(timeout=20) == (txid, txid, None, None)
     put(client, "txid")
-    carried, current = jobs.SEEN.get(timeout=20)
+    carried, current, *_ = jobs.SEEN.get(timeout=20)
     assert carried is None or carried == current
     assert current not in (None, txid)
+
+
+def test_the_request_id_of_the_caller_is_bound_in_the_job(
+    start_worker: Start, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.handler.addFilter(TxidFilter())
+    start_worker()
+    with bound(request_id=REQUEST_ID) as txid:
+        put(client, "txid")
+        jid = put(client, "boom", "loudly", retries=0)
+    assert jobs.SEEN.get(timeout=20) == (txid, txid, REQUEST_ID, REQUEST_ID)
+    until(client, jid, "failed")
+    (line,) = (record for record in caplog.records if jid in record.getMessage())
+    assert (line.txid, line.request_id) == (txid, REQUEST_ID)  # type: ignore[attr-defined]
+
+
+def test_a_request_id_that_another_client_has_forged_is_ignored(start_worker: Start, client: Client) -> None:
+    start_worker()
+    name, forged = f"{jobs.__name__}.txid", "1\n2026-11-21 INFO - forged"
+    client.call("put", "w", "q", "forged", name, "{}", 0, "txid", "no txid", "request_id", forged)
+    carried, current, request_id, current_request_id = jobs.SEEN.get(timeout=20)
+    assert (carried, request_id, current_request_id) == ("no txid", forged, None)
+    assert current not in (None, carried)
 
 
 @pytest.mark.parametrize(

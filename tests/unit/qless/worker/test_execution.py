@@ -20,7 +20,16 @@ class Level(IntEnum):
 
 def running_job(handler: JobHandler) -> RunningJob:
     job: Any = SimpleNamespace(
-        **{"jid": "j", "klass": "K", "worker_name": "w", "raw_data": "{}", "txid": None, "tags": [], "_hooks": None},
+        **{
+            "jid": "j",
+            "klass": "K",
+            "worker_name": "w",
+            "raw_data": "{}",
+            "txid": None,
+            "request_id": None,
+            "tags": [],
+            "_hooks": None,
+        },
         **{"state_changed": False, "original_retries": 5, "priority": Level.HIGH},
     )
     return RunningJob(job=job, queue="q", handler=handler, started_at=0.0)

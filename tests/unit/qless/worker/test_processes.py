@@ -98,7 +98,7 @@ def test_half_a_message_counts_as_none() -> None:
 
 def dead(error: Exception, *middleware: Any, retries_left: int = 3) -> RunningJob:
     job: Any = SimpleNamespace(
-        jid="j", klass="K", worker_name="w", raw_data="{}", state_changed=False, lost=False, txid=None
+        jid="j", klass="K", worker_name="w", raw_data="{}", state_changed=False, lost=False, txid=None, request_id=None
     )
     job.retries_left, job.queue_name, job.attempt = retries_left, "q", 1
     handler = JobHandler(lambda job: None, middleware=middleware)
