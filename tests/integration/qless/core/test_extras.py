@@ -162,7 +162,7 @@ def test_txid_is_a_field_that_other_clients_never_see(core: Core) -> None:
     assert "request_id" not in core.get("b")
     core.put("b", txid="0123", request_id="r-1")
     assert core.get("b")["request_id"] == core.hash("j:b")["request_id"] == "r-1"
-    assert core.pop(count=2)[-1]["request_id"] == "r-1"
+    assert {job["jid"]: job.get("request_id") for job in core.pop(count=2)} == {"a": None, "b": "r-1"}
     core.put("b")
     assert core.get("b")["request_id"] == "r-1"
     core.put("b", txid="4567")
