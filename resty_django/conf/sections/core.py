@@ -61,8 +61,8 @@ class TxidSettings:
     Attributes:
         header: The header that carries the txid in requests from trusted proxies, in responses, and in calls to
             other services.
-        proxies: CIDR blocks of callers whose txid, request ID and trace are accepted; `"unix"`: callers over a Unix socket.
-            Empty: none are accepted.
+        proxies: CIDR blocks of callers whose txid, request ID and trace are accepted; `"unix"`: callers over a
+            Unix socket. Empty: none are accepted.
         traceparent: W3C Trace Context: read `traceparent` and `tracestate` from trusted proxies, and send them.
         commands: Path endings of programs whose runs each get one txid.
     """
