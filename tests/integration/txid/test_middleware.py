@@ -153,7 +153,7 @@ OTHERS = (
         "12345678\r\nSet-Cookie: a=b",
     ),
 )
-"""What no request ID is; header lines with line breaks do not come from a server, but from middleware in between."""
+"""Texts that are not request IDs. Servers refuse headers with line breaks; another middleware may still set one."""
 
 
 @pytest.mark.parametrize("sent", FORMS)
@@ -183,7 +183,7 @@ async def test_a_txid_is_not_kept_twice(get: Any) -> None:
 
 
 async def test_the_header_x_txid_is_not_read(get: Any) -> None:
-    """A proxy that does not know it forwards that of any client."""
+    """A proxy that does not know this header forwards it from any client."""
     reply = await get("/sync/", **{"X-Request-Id": FORMS[0], "X-Txid": OURS})
     assert reply.json["request"] == reply.headers["X-Txid"] != OURS
 
