@@ -7,6 +7,7 @@ REQUIREMENTS ?= requirements-dev.txt
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?=
+TAG ?=
 
 PY := $(VENV)/bin/python
 DEMO_STAMP := $(VENV)/.installed-requirements.txt
@@ -19,7 +20,7 @@ PYTEST := $(PY) -m pytest -n auto --maxprocesses 4 --dist loadgroup
 LOCAL := not soak and not services and not browser and not network and not pages and not themes
 
 .DEFAULT_GOAL := help
-.PHONY: help usable-venv venv demo test test-slow test-services test-browser test-pages test-wheel themes docs lint format soak bench ci clean
+.PHONY: help usable-venv venv demo test test-slow test-services test-browser test-pages test-wheel themes docs lint format soak bench ci release clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 22
@@ -132,10 +133,14 @@ bench: venv ## Measure against peers; one table in var/bench.md (BENCH_ARGS="--q
 ci: ## Run everything that has to pass before a change lands
 	bash .ci/run
 
+release: docs ## Build the distributions in dist/ and prove them, with the docs, a bill of materials and licences (TAG=v0.1.0)
+	@$(MAKE) --no-print-directory venv VENV=.venv-release REQUIREMENTS=requirements-release.txt
+	.venv-release/bin/python .ci/release $(PY) $(TAG)
+
 clean: ## Remove the virtual environment, the demo's data and memory, and the caches
 	@if command -v $(PYTHON) >/dev/null; then \
 		$(PYTHON) -B -m project.memory; \
 	else \
 		echo "$(PYTHON) is missing, so the demo's memory is not freed. Name another one: make PYTHON=... clean" >&2; \
 	fi
-	rm -rf $(VENV) var build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-release var build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

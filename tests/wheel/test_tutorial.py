@@ -45,7 +45,7 @@ from tests.servers import free_port
 
 pytestmark = [pytest.mark.network, pytest.mark.timeout(600)]
 
-CHAPTERS = [page(f"docs/tutorial/{path.name}") for path in sorted((ROOT / "docs/tutorial").glob("*.md"))]
+CHAPTERS = [page(f"docs/tutorial/{path.name}") for path in sorted((ROOT / "docs/tutorial").glob("[0-9]*.md"))]
 PICTURES = bool(os.environ.get("TUTORIAL_PICTURES"))
 SHOWN_DATE = "261121"
 """The date of the numbers in the pages."""
