@@ -7,7 +7,10 @@ packages.
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ import pytest
 
 from tests.docs_reader import page
 from tests.ported_site import PortedSite, ported_site
+from tests.servers import eventually
 
 VISITS = """
 import json
@@ -172,3 +176,48 @@ def test_rq(tmp_path: Path, valkey_url: str, valkey: object) -> None:
     (command,) = [command for block in page(page_name).blocks for command in block.commands if "runqless" in command]
     with ported_site(tmp_path, page_name, "after", {"redis://127.0.0.1:6379/1": valkey_url}) as site:
         check_rq(site, *command.split()[1:], times=RECURRING)
+
+
+@contextmanager
+def running(site: PortedSite, command: Sequence[str]) -> Iterator[None]:
+    """Run a worker or a scheduler in the site."""
+    with (site.folder / "processes.txt").open("a") as output:
+        process = subprocess.Popen(
+            [site.python, *command], cwd=site.folder, env=site.environment, stdout=output, stderr=output
+        )
+    try:
+        yield
+        assert process.poll() is None, (site.folder / "processes.txt").read_text()
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(30)
+        finally:
+            process.kill()
+
+
+def check_celery(site: PortedSite, *commands: Sequence[str], times: str) -> None:
+    log = site.folder / "log.txt"
+    with ExitStack() as processes:
+        for command in commands:
+            processes.enter_context(running(site, command))
+        order = "jid = client.get('/order/7/').content.decode()"
+        result = answers(site, f"{order}\nprint(json.dumps(client.get(f'/result/{{jid}}/').content.decode()))")
+        assert result == "2 boxes"
+        assert eventually(lambda: log.read_text().count("sweep") >= 2)
+        lines = [line for line in log.read_text().splitlines() if line not in ("sweep", "report")]
+        assert lines == ["charge 7", "charge 7", "pack 7", "pack 7", "ship"]
+        assert answers(site, times) == ["0230"]
+
+
+@pytest.mark.redis
+def test_celery(tmp_path: Path, valkey_url: str, valkey: object) -> None:
+    celery = page("docs/coming-from/celery.md")
+    (command,) = [command for block in celery.blocks for command in block.commands if "runqless" in command]
+    (views,) = [block.text for block in celery.blocks if block.file == "before/shop/views.py"]
+    (line,) = [span for span in celery.spans if span.startswith("from resty_django")]
+    with ported_site(tmp_path, celery.name, "after", {"redis://127.0.0.1:6379/1": valkey_url}) as site:
+        imports = "from celery import group\nfrom celery.result import AsyncResult"
+        assert imports in views
+        (site.folder / "shop" / "views.py").write_text(views.replace(imports, line))
+        check_celery(site, command.split()[1:], times=RECURRING)

@@ -27,10 +27,26 @@ def check_rq(site: PortedSite) -> None:
     ports.check_rq(site, "manage.py", "rqworker", "high", "default", "low", times=RQ_CRON)
 
 
+CRONTAB = """
+from datetime import timedelta
+from mysite.celery import app
+
+now = app.now()
+schedule = app.conf.beat_schedule["report"]["schedule"]
+print(json.dumps([(now + schedule.remaining_estimate(now) + timedelta(seconds=1)).strftime("%H%M")]))
+"""
+
+
+def check_celery(site: PortedSite) -> None:
+    celery = ("-m", "celery", "-A", "mysite")
+    ports.check_celery(site, (*celery, "worker"), (*celery, "beat"), (*celery, "flower"), times=CRONTAB)
+
+
 BEFORE: dict[str, tuple[Callable[[PortedSite], None], list[str]]] = {
     "django-ratelimit": (ports.check_django_ratelimit, ["django-ratelimit==4.1.0", "django-redis"]),
     "django-axes": (ports.check_django_axes, ["django-axes==8.3.1"]),
     "rq": (check_rq, ["rq==3.0.0", "django-rq==4.2.0"]),
+    "celery": (check_celery, ["celery[redis]==5.7.0", "flower==2.2.0"]),
 }
 
 
