@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 
 from django.contrib.auth.decorators import login_not_required
@@ -25,9 +26,9 @@ def live(request: HttpRequest) -> HttpResponse:
 @login_not_required
 @never_cache
 @require_safe
-def ready(request: HttpRequest, parts: tuple[str, ...] = tuple(CHECKS)) -> HttpResponse:
+def ready(request: HttpRequest, parts: Iterable[str] = tuple(CHECKS)) -> HttpResponse:
     """Return 200 if all `parts` respond, otherwise 503. The log says which one does not."""
-    if _readiness(parts).is_ready():
+    if _readiness(tuple(parts)).is_ready():
         return HttpResponse("ok\n", content_type="text/plain")
     response = HttpResponse("not ready\n", status=503, content_type="text/plain")
     # Django would log each of them as an error, which by default it mails to ADMINS.

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 LIVE, READY = "/healthz/live", "/healthz/ready"
 urlpatterns = [
     path("healthz/", include("resty_django.healthz.urls")),
-    path("database/ready", views.ready, {"parts": ("databases",)}),
+    path("database/ready", views.ready, {"parts": ["databases"]}),
 ]
 
 
