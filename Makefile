@@ -103,7 +103,7 @@ themes: venv ## Show the admin's pages under django-unfold and Jazzmin (RESTY_SC
 
 docs: venv ## Build the site of the docs in var/docs; warnings and broken links are errors
 	$(PY) $(PIP_INSTALL) --requirement requirements-docs.txt
-	$(PY) -m sphinx --quiet --fail-on-warning --keep-going --builder html docs var/docs
+	$(PY) -m sphinx --quiet --fresh-env --fail-on-warning --keep-going --builder html docs var/docs
 	@echo "Open var/docs/index.html"
 
 lint: venv ## Check format, code, types, import rules, wording, calls of gettext and the files for GitHub

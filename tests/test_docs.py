@@ -82,6 +82,12 @@ def test_links_and_pictures_lead_somewhere(doc_page: Page) -> None:
             assert fragment in anchors[name], f"{doc_page.name} links to {link}; {name} has no such heading"
 
 
+@PAGES
+def test_pictures_are_written_in_markdown(doc_page: Page) -> None:
+    """Neither the test of links nor the site finds pictures in HTML."""
+    assert "<img" not in doc_page.prose
+
+
 def test_every_page_can_be_reached_from_the_readme() -> None:
     reached, waiting = set(), ["README.md"]
     while waiting:

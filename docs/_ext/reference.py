@@ -236,6 +236,7 @@ def http(part: str, links: Links) -> str:
 
 def directive(text_of: Callable[..., str], *, arguments: int = 0) -> type[Any]:
     """Return a directive that shows the Markdown which a function returns for its argument and links."""
+    from docutils import nodes
     from sphinx.util.docutils import SphinxDirective
 
     class Generated(SphinxDirective):
@@ -245,7 +246,8 @@ def directive(text_of: Callable[..., str], *, arguments: int = 0) -> type[Any]:
 
         def run(self) -> list[Any]:
             links = dict(line.split(": ", 1) for line in self.content if line)
-            return self.parse_text_to_nodes(text_of(*self.arguments, links), allow_section_headings=True)
+            parsed = self.parse_text_to_nodes(text_of(*self.arguments, links), allow_section_headings=True)
+            return parsed if text_of is names else [nodes.container("", *parsed, classes=["stacked"])]
 
     return Generated
 
