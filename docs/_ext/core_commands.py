@@ -1,4 +1,4 @@
-"""The reference of the core's commands, made from the head comments of its Lua files.
+"""The reference of the core: its commands, from the head comments of its Lua files, and its options.
 
 A comment block that describes commands has this form; text before its first command and after its cost is only for
 readers of the code:
@@ -8,7 +8,8 @@ readers of the code:
     --   Reply: JSON list of jobs
     -- Cost  O(k log n) for k jobs
 
-A line of arguments continues on lines with five blanks. `:::{core-commands}` puts the commands on a page.
+A line of arguments continues on lines with five blanks. `:::{core-commands}` puts the commands on a page,
+`:::{core-options}` the options with the texts of the admin.
 """
 
 from __future__ import annotations
@@ -98,8 +99,20 @@ def reference(folder: Path = CORE) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def options() -> str:
+    """Return the table of the core's options as Markdown."""
+    from resty_django.qless.admin.options import CORE_OPTIONS, QUEUE_OPTIONS
+
+    specs = {**CORE_OPTIONS, **{f"<queue>{suffix}": spec for suffix, spec in QUEUE_OPTIONS.items()}}
+    rows = []
+    for name, spec in specs.items():
+        default = f"`{spec.default}`" if spec.default else ""
+        rows.append(f"| `{name}` | {default} | {str(spec.meaning).replace('*', chr(92) + '*')} |")
+    return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows]) + "\n"
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Add the directive to Sphinx. It needs MyST's extension for definition lists."""
+    """Add the directives to Sphinx. They need MyST's extension for definition lists."""
     from sphinx.util.docutils import SphinxDirective
 
     class CoreCommands(SphinxDirective):
@@ -113,5 +126,14 @@ def setup(app: Sphinx) -> dict[str, Any]:
                     self.env.note_dependency(str(CORE / f"{name}.lua"))
             return self.parse_text_to_nodes(reference())
 
+    class CoreOptions(SphinxDirective):
+        """The table of the core's options."""
+
+        has_content: ClassVar = False
+
+        def run(self) -> list[nodes.Node]:
+            return self.parse_text_to_nodes(options())
+
     app.add_directive("core-commands", CoreCommands)
+    app.add_directive("core-options", CoreOptions)
     return {"parallel_read_safe": True}
