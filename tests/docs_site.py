@@ -90,13 +90,13 @@ def make_site(folder: Path) -> None:
     run_to_end([sys.executable, "manage.py", "migrate"], folder, environment)
 
 
-def site_environment(folder: Path) -> dict[str, str]:
+def site_environment(folder: Path, python: str = sys.executable, modules: Path = ROOT) -> dict[str, str]:
     return {
         **{name: os.environ[name] for name in ("PATH", "HOME", "COVERAGE_PROCESS_START") if name in os.environ},
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}",
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",
-        "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}",
+        "PYTHONPATH": f"{folder}{os.pathsep}{modules}",
         "DJANGO_SETTINGS_MODULE": "mysite.settings",
     }
 
@@ -128,9 +128,14 @@ class Running:
 
 @dataclass
 class Site:
-    """A reader's site in `folder`, made by `make_site`."""
+    """A reader's site in `folder`, made by `make_site`.
+
+    `python` runs it, and finds `tests.docs_reader` in the folder `modules`.
+    """
 
     folder: Path
+    python: str = sys.executable
+    modules: Path = ROOT
     secret_key: str = field(default_factory=lambda: secrets.token_hex(25))
     results: int = 0
     """How many values and lines of output were compared with those that the page shows."""
@@ -154,7 +159,7 @@ class Site:
 
     @property
     def environment(self) -> dict[str, str]:
-        return site_environment(self.folder)
+        return site_environment(self.folder, self.python, self.modules)
 
     def follow(self, page: Page) -> None:
         """Do what the page says. AssertionError where it does not hold."""
@@ -187,7 +192,7 @@ class Site:
         """Run what was typed into a shell, in one process."""
         if self.typed:
             typed, self.typed = self.typed, []
-            printed = self.finish([sys.executable, "-c", SESSION], json.dumps(typed))
+            printed = self.finish([self.python, "-c", SESSION], json.dumps(typed))
             self.results += int(printed.rpartition("results ")[2].split()[0])
 
     def run(self, place: str, command: str, shown: list[str]) -> None:
@@ -210,7 +215,7 @@ class Site:
                     rest = ["--noreload", str(self.ports["127.0.0.1:8000"]), *rest]
                 if name == "runidserver":
                     rest = ["--port", str(self.ports["127.0.0.1:1200"]), *rest]
-                self.serve(place, name, [sys.executable, "manage.py", name, *rest], shown)
+                self.serve(place, name, [self.python, "manage.py", name, *rest], shown)
             case ["grep", *_]:
                 self.wait(lambda: self.compare(place, shown, self.shell(command).stdout))  # of a log that is written
             case _:

@@ -148,9 +148,10 @@ WITH_CODE = [
     doc_page
     for doc_page in pages()
     # Run elsewhere: tutorial/ from the wheel (tests/wheel/test_tutorial.py), howto/ on new sites (test_docs_howto.py),
-    # coming-from/ as projects (tests/integration/test_coming_from_more.py).
+    # coming-from/ as projects (tests/integration/test_coming_from.py, ..._more.py), only/ from the wheel
+    # (tests/wheel/test_only.py).
     if doc_page.name not in RUN_ELSEWHERE
-    and doc_page.path.parent.name not in ("tutorial", "howto", "coming-from")
+    and doc_page.path.parent.name not in ("tutorial", "howto", "coming-from", "only")
     and any(block.language == "python" for block in doc_page.blocks)
 ]
 
