@@ -43,7 +43,7 @@ print(json.dumps([int(pss) / 1024, seconds, sorted(sys.modules)]))
 
 @dataclass(frozen=True)
 class Part:
-    """What a page promises besides its figures: `apps` are imported, and `packages` of the optional ones."""
+    """Facts of a page besides its figures. The part imports `apps`, and of the optional packages only `packages`."""
 
     first_result: str
     apps: frozenset[str]
