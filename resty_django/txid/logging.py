@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from .context import current, current_request_id, current_trace
+from .context import current, current_request_id, current_trace, valid_request_id
 
 EMPTY = "-"
 """Placeholder for a missing txid, as in nginx logs."""
@@ -44,8 +44,8 @@ def request_id_of(record: logging.LogRecord) -> str | None:
     """Return the request ID that the caller has sent, found in the same way."""
     if hasattr(record, "request_id"):
         return str(record.request_id)
-    request_id = getattr(getattr(record, "request", None), "request_id", None)
-    return request_id if isinstance(request_id, str) else current_request_id()
+    of_request = getattr(getattr(record, "request", None), "request_id", None)  # perhaps of another middleware
+    return valid_request_id(of_request) or current_request_id()
 
 
 class TxidFilter(logging.Filter):

@@ -28,7 +28,7 @@ from django.http import FileResponse, HttpRequest, HttpResponseBase, StreamingHt
 from resty_django.conf import conf
 
 from .codec import InvalidTxid, parse
-from .context import REQUEST_ID_HEADER, BoundIds, CurrentIds, id_headers, valid_request_id
+from .context import BoundIds, CurrentIds, id_headers, valid_request_id
 from .generator import txid as generate_txid
 from .traceparent import begin_trace, continue_trace
 
@@ -70,7 +70,7 @@ def assign_ids(request: HttpRequest) -> CurrentIds:
     txid = trace = request_id = None
     if is_trusted(request.META.get("REMOTE_ADDR"), options.proxies):
         txid = _valid_txid(request.headers.get(options.header, ""))
-        request_id = valid_request_id(request.headers.get(REQUEST_ID_HEADER))
+        request_id = valid_request_id(request.META.get("HTTP_X_REQUEST_ID"))
         if request_id is not None and request_id.lower() == txid:
             request_id = None
         if options.traceparent:

@@ -97,7 +97,8 @@ def test_no_request_id_can_forge_a_line(plain: Log, forged: str) -> None:
     log = Log(logging.Formatter("%(request_id)s %(message)s"), TxidFilter())
     with bound(ID, request_id=forged):
         log.logger.info("within")
-    assert log.lines == ["- within"]
+    log.logger.info("of another middleware", extra={"request": SimpleNamespace(request_id=forged)})
+    assert log.lines == ["- within", "- of another middleware"]
 
 
 def test_lines_of_threads_have_the_txid_that_they_carry(plain: Log) -> None:

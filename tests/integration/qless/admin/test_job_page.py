@@ -11,6 +11,7 @@ from django.test import Client as Browser
 from resty_django.qless import Client
 from resty_django.qless.admin.jobs import history as job_history
 from resty_django.qless.outcomes.error_text import message_of
+from resty_django.txid import bound
 from tests.integration.html_pages import sound
 from tests.integration.qless.admin.tools import failed, fill, path, person, text_of
 from tests.integration.qless.conftest import pop
@@ -53,6 +54,17 @@ def test_a_job_of_a_stopped_worker_waits(admin_client: Browser, jobs_site: Clien
         assert word not in plain(text[text.index('id="content-main"') :])
     assert pop(jobs_site.queues["mail"]).jid == "j"
     assert re.search(r'<p class="resty-now">.*running', text_of(admin_client, path("job", "j")))
+
+
+def test_a_job_shows_the_request_id_of_the_caller(admin_client: Browser, jobs_site: Client) -> None:
+    with bound(request_id="web-1.example_7"):
+        jobs_site.queues["mail"].put("K", {}, jid="j")
+    assert re.search(r"Request ID ?web-1\.example_7", plain(text_of(admin_client, path("job", "j"))))
+    forged = ("txid", "0123", "request_id", "<b>bold</b>\n")
+    jobs_site.call("put", "w", "mail", "j", "K", "{}", 0, *forged)
+    text = text_of(admin_client, path("job", "j"))
+    assert "<b>bold" not in text
+    assert "&lt;b&gt;bold" in text
 
 
 @pytest.mark.parametrize("url", [path("job", "j"), path("failuregroup", "mail-ValueError")])

@@ -19,6 +19,7 @@ from rest_framework.test import APIClient
 from resty_django.qless import Client
 from resty_django.qless.api.serializers import JobsQuerySerializer
 from resty_django.qless.api.urls import urlpatterns
+from resty_django.txid import bound
 from tests.integration.qless.conftest import change_settings, pop
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
@@ -138,7 +139,8 @@ def test_wrong_parameters_of_lists_are_rejected(jobs: Client, admin_api: APIClie
 
 def test_job_detail_is_redacted(jobs: Client, admin_api: APIClient) -> None:
     data = {"to": "a@example.org", "smtp": [{"Password": "geheim", "user": "shop"}], "API-Key": "geheim"}
-    jid = jobs.queues["mail"].put("shop.jobs.Mail", data, tags=["t"])
+    with bound(request_id="web-1.example_7") as txid:
+        jid = jobs.queues["mail"].put("shop.jobs.Mail", data, tags=["t"])
     job = pop(jobs.queues["mail"])
     job.log("looked", {"token": "geheim", "at": "x"})
     job.progress(0.5, "half")
@@ -153,6 +155,7 @@ def test_job_detail_is_redacted(jobs: Client, admin_api: APIClient) -> None:
     }
     assert detail["result"] == {"secret": "[redacted]", "sent": 1}
     assert (detail["state"], detail["tags"]) == ("complete", ["t"])
+    assert (detail["txid"], detail["request_id"]) == (txid, "web-1.example_7")
     assert [entry["what"] for entry in detail["history"]] == ["put", "popped", "looked", "done"]
 
 

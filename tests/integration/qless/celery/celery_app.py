@@ -14,7 +14,7 @@ from celery.exceptions import Ignore, Reject
 
 from resty_django.qless.integrations import celery as bridge
 from resty_django.txid import celery as txid_bridge
-from resty_django.txid import current
+from resty_django.txid import current, current_request_id
 from tests.integration.qless.returned import RETURNED
 
 BROKER = os.environ.get("QLESS_TEST_BROKER")
@@ -146,6 +146,11 @@ def watched(self: Any, good: bool) -> str:
 @app.task
 def txid() -> str | None:
     return current()
+
+
+@app.task
+def ids() -> list[str | None]:
+    return [current(), current_request_id()]
 
 
 @app.task(soft_time_limit=0.2)

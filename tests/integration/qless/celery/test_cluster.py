@@ -104,8 +104,8 @@ def test_jobs_and_tasks_of_celery_wait_for_each_other(cluster: Cluster) -> None:
     cluster.worker()
     job = jobs.awhose.apply_async((1,), countdown=0.2)
     mine = new_txid()
-    with bound(mine):
-        task = send(celery_app.txid, depends=[job])
+    with bound(mine, request_id="web-1.example_7"):
+        task = send(celery_app.ids, depends=[job])
         retried = send(celery_app.retrying, (1,))
         last = jobs.whose.apply_async((3,), depends=[task, retried])
         failing = send(celery_app.fails, depends=[last])
@@ -113,7 +113,7 @@ def test_jobs_and_tasks_of_celery_wait_for_each_other(cluster: Cluster) -> None:
     assert job.get(LONG) == 1
     assert AsyncResult[Any](last.id).state == "PENDING"
     cluster.celery("one")
-    assert AsyncResult[Any](task).get(LONG) == mine
+    assert AsyncResult[Any](task).get(LONG) == [mine, "web-1.example_7"]
     assert AsyncResult[Any](retried).get(LONG)[:2] == [retried, 1]
     assert last.get(LONG)[3] == mine
     with pytest.raises(TaskFailed, match="broken on purpose") as caught:

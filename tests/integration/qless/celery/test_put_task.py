@@ -152,6 +152,9 @@ def test_the_txid_goes_with_the_job(running: InProcessWorker) -> None:
     with bound(mine):
         jid = put_task(celery_app.txid)
     assert outcome(jid) == mine
+    with bound(mine, request_id="web-1.example_7"):
+        jid = put_task(celery_app.ids)
+    assert outcome(jid) == [mine, "web-1.example_7"]
 
 
 def test_only_registered_tasks_are_run(running: InProcessWorker) -> None:

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from resty_django.qless import TaskContext, task
-from resty_django.txid import current
+from resty_django.txid import current, current_request_id
 from tests.integration.qless.returned import RETURNED
 
 GO = threading.Event()
@@ -69,6 +69,11 @@ def optioned() -> None: ...
 @task(queue="q")
 def txid() -> str | None:
     return current()
+
+
+@task(queue="q")
+def request_id() -> str | None:
+    return current_request_id()
 
 
 @task(queue="q")

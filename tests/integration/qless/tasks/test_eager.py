@@ -111,6 +111,9 @@ def test_the_txid_is_the_one_of_the_caller() -> None:
     mine = txid()
     with bound(mine):
         assert examples.txid.delay().get() == mine
+        assert examples.request_id.delay().get() is None
+    with bound(mine, request_id="web-1.example_7"):
+        assert examples.request_id.delay().get() == "web-1.example_7"
 
 
 @pytest.mark.django_db

@@ -253,6 +253,16 @@ def test_the_txid_goes_with_it(running: InProcessWorker) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+def test_the_request_id_of_the_caller_goes_with_it(running: InProcessWorker) -> None:
+    with bound(request_id="web-1.example_7"):
+        results = [examples.request_id.delay(), (examples.add.s(1) | examples.request_id.si()).delay()]
+        with transaction.atomic():
+            results.append(examples.request_id.delay_on_commit())
+    assert [result.get(LONG) for result in results] == ["web-1.example_7"] * 3
+    assert examples.request_id.delay().get(LONG) is None
+
+
+@pytest.mark.django_db(transaction=True)
 def test_tasks_on_commit_are_put_at_the_commit(running: InProcessWorker) -> None:
     with transaction.atomic():
         result = examples.add.delay_on_commit(1, 2)
