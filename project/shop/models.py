@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from django.db import models
 
+from resty_django.ids.fields import IdField
 from resty_django.txid.fields import TxidField
 
 
 class Order(models.Model):
     """An order.
 
-    `number` comes from the rule `order_id`, `invoice` from the gapless rule `invoice`, `txid` from the request that
-    placed it.
+    `number` is filled by the rule `order_id` at the first save; `invoice` comes from the gapless rule `invoice`, `txid` from
+    the request that placed it.
     """
 
-    number = models.CharField(max_length=32, unique=True)
+    number = IdField(rule="order_id", app="shop", max_length=32)
     invoice = models.CharField(max_length=32, unique=True)
     item = models.CharField(max_length=80)
     quantity = models.PositiveSmallIntegerField(default=1)

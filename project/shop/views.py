@@ -35,13 +35,12 @@ price_lists = Quota("price-lists", 5, per="hour", key="ip")
 def place(item: str, quantity: int) -> Order:
     """Store an order.
 
-    The order number is taken before the transaction: gaps do not matter there. The invoice number is taken within
-    it, so that a failed order leaves no gap between invoices. Raise `IdError` if no ID is available.
+    The model fills in the order number; gaps do not matter there. The invoice number is taken within the transaction,
+    so that a failed order leaves no gap between invoices. Raise `IdError` if no ID is available.
     """
-    number = next_id("order_id", app=SHOP)
     with transaction.atomic():
         invoice = next_id("invoice", app=SHOP)
-        order = Order.objects.create(number=number, invoice=invoice, item=item, quantity=quantity, txid=current())
+        order = Order.objects.create(invoice=invoice, item=item, quantity=quantity, txid=current())
         after_order(order)
     return order
 
