@@ -11,8 +11,8 @@ from resty_django.txid.fields import TxidField
 class Order(models.Model):
     """An order.
 
-    `number` is filled by the rule `order_id` at the first save; `invoice` comes from the gapless rule `invoice`, `txid` from
-    the request that placed it.
+    `number` is filled by the rule `order_id` at the first save; `invoice` comes from the gapless rule `invoice`, `txid`
+    from the request that placed it.
     """
 
     number = IdField(rule="order_id", app="shop", max_length=32)
