@@ -148,7 +148,7 @@ def test_the_page_shows_the_message_that_the_program_prints(heading: str, site: 
     assert re.search(pattern, output), output
 
 
-INSTRUCTION = r"Did you mean|must be|\b(Add|Choose|Define|Move|Pass|Raise|Request|[Rr]un|Set|Start|Use|Write)\b"
+INSTRUCTION = r"Did you mean|must be|such as|\b(Add|Choose|Define|Move|Pass|Raise|Request|[Rr]un|Set|Start|Use|Write)\b"
 
 
 def test_each_mistake_of_the_page_is_made_and_each_has_a_fix() -> None:
