@@ -129,10 +129,11 @@ def test_commands_are_documented_with_their_options() -> None:
 def test_addresses_of_the_api_are_documented() -> None:
     from resty_django.ids.api.urls import urlpatterns
 
-    text = page("docs/reference/ids/api.md").text
+    assert "ids" in directives("http", "docs/reference/http.md")
+    shown = reference.http("ids", {})
     for pattern in urlpatterns:
-        route = str(pattern.pattern).replace("<resty_ids_name:name>", "<name>")
-        assert f"{route}`" in text or route.startswith("^"), route
+        route = str(pattern.pattern).replace("<resty_ids_name:name>", "{name}")
+        assert f" /{route}`" in shown or route.startswith("^"), route
 
 
 def test_extras_are_documented_with_their_packages() -> None:
