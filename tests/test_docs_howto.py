@@ -15,7 +15,11 @@ from resty_django.shdict.lmdb import files
 from tests.docs_reader import Page, page, pages
 from tests.docs_site import Site, make_site
 
-HOWTO = [doc_page for doc_page in pages() if doc_page.path.parent.name == "howto"]
+OTHERS = {"index", "common-mistakes", "themes"}
+"""Pages of the folder without steps."""
+HOWTO = [
+    doc_page for doc_page in pages() if doc_page.path.parent.name == "howto" and doc_page.path.stem not in OTHERS
+]
 NAMES = {
     *("different-limits-for-an-api", "cache-a-view", "send-mail-in-the-background"),
     *("run-something-every-night", "number-invoices-without-gaps", "follow-a-request", "several-machines"),
