@@ -17,9 +17,7 @@ from tests.docs_site import Site, make_site
 
 OTHERS = {"index", "common-mistakes", "themes"}
 """Pages of the folder without steps."""
-HOWTO = [
-    doc_page for doc_page in pages() if doc_page.path.parent.name == "howto" and doc_page.path.stem not in OTHERS
-]
+HOWTO = [doc_page for doc_page in pages() if doc_page.path.parent.name == "howto" and doc_page.path.stem not in OTHERS]
 NAMES = {
     *("different-limits-for-an-api", "cache-a-view", "send-mail-in-the-background"),
     *("run-something-every-night", "number-invoices-without-gaps", "follow-a-request", "several-machines"),

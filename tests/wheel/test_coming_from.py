@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.integration import test_coming_from as ports
+from tests.integration import test_coming_from_more as more
 from tests.ported_site import PortedSite, ported_site
+from tests.servers import free_port, one
 from tests.wheel.conftest import run
 
 pytestmark = [pytest.mark.network, pytest.mark.timeout(600)]
@@ -55,13 +58,37 @@ def test_the_project_before_the_port_behaves_the_same(
     name: str, tmp_path: Path, valkey_url: str, valkey: object
 ) -> None:
     check, packages = BEFORE[name]
-    python = tmp_path / "env" / "bin" / "python"
-    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "env", cwd=tmp_path)
-    pip = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-compile")
-    run(*pip, "Django<6.2", *packages, cwd=tmp_path, PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_ROOT_USER_ACTION="ignore")
-    folder = tmp_path / "site"
-    folder.mkdir()
-    with ported_site(
-        folder, f"docs/coming-from/{name}.md", "before", {"redis://127.0.0.1:6379/0": valkey_url}, str(python)
-    ) as site:
+    replacements = {"redis://127.0.0.1:6379/0": valkey_url}
+    with installed_site(tmp_path, name, "before", replacements, packages) as site:
         check(site)
+
+
+@contextmanager
+def installed_site(
+    folder: Path, name: str, side: str, replacements: Mapping[str, str], packages: list[str]
+) -> Iterator[PortedSite]:
+    """Make the project of a page in a folder, with a new environment that has these packages."""
+    python = folder / "env" / "bin" / "python"
+    run(sys.executable, "-m", "venv", "--without-pip", folder / "env", cwd=folder)
+    pip = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-compile")
+    run(*pip, "Django<6.2", *packages, cwd=folder, PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_ROOT_USER_ACTION="ignore")
+    (folder / "site").mkdir()
+    with ported_site(folder / "site", f"docs/coming-from/{name}.md", side, replacements, str(python)) as site:
+        yield site
+
+
+def test_django_redis_and_cacheops(tmp_path: Path) -> None:
+    with one() as server:
+        replacements = {"127.0.0.1:6379": f"127.0.0.1:{server.port}"}
+        packages = ["django-redis==7.0.0", "django-cacheops==7.2"]
+        with installed_site(tmp_path, "django-redis", "before", replacements, packages) as site:
+            more.check_django_redis(site)
+
+
+@pytest.mark.parametrize(
+    ("side", "package"),
+    [("before-guid", "django-guid==3.6.1"), ("before-log-request-id", "django-log-request-id==2.1.2")],
+)
+def test_request_ids(side: str, package: str, tmp_path: Path) -> None:
+    with installed_site(tmp_path, "request-ids", side, {"8001": str(free_port())}, [package]) as site:
+        more.check_request_ids(site)
