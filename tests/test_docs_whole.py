@@ -310,6 +310,19 @@ def test_supported_versions_are_the_same_everywhere() -> None:
         assert f"phase '{server}" in ci or server == "SQLite"
 
 
+def test_workflows_test_the_supported_versions_with_targets_that_exist() -> None:
+    workflows = {path.name: path.read_text() for path in (ROOT / ".github/workflows").glob("*.yml")}
+    assert set(re.findall(r"run: make ([a-z-]+)", "".join(workflows.values()))) == {"test", "docs", "release"}
+    assert {"test", "docs", "release"} <= TARGETS
+    assert " .ci/run " in workflows["ci.yml"]
+    versions = [text.rpartition(" ")[2] for text in metadata()["classifiers"] if re.search(r"Python :: 3\.\d+$", text)]
+    (listed,) = re.findall(r"python: \[(.+)\]", workflows["ci.yml"])
+    matrix = re.findall(r'"([\d.]+)"', listed)
+    assert matrix[: len(versions)] == versions
+    allowed = re.findall(r"continue-on-error: \$\{\{ matrix.python == '([\d.]+)' \}\}", workflows["ci.yml"])
+    assert matrix[len(versions) :] == allowed == ["3.14"]
+
+
 def test_licence_and_changelog_fit() -> None:
     licence = metadata()["license"]
     assert f"[{licence}](LICENSE)" in page("README.md").text
