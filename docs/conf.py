@@ -20,7 +20,7 @@ author = "The authors of resty-django"
 copyright = "the authors of resty-django"
 version = release = resty_django.__version__
 
-extensions = ["myst_parser", "sphinx_design", "sphinx_copybutton", "pages", "reference", "core_commands"]
+extensions = ["myst_parser", "sphinx_design", "sphinx_copybutton", "pages", "reference", "core_commands", "members"]
 exclude_patterns = ["_ext", "_static"]
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
 myst_heading_anchors = 4

@@ -10,8 +10,10 @@ In a Python block, a comment that is a literal is the value of its statement:
 from __future__ import annotations
 
 import ast
+import importlib
 import io
 import re
+import sys
 import tokenize
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ from resty_django.conf import SECTIONS
 from resty_django.conf.schema import page_of
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "docs" / "_ext"))
 
 _FENCE = re.compile(
     r"(?:^<!-- (?P<how>append|write): (?P<file>\S+) -->\n)?"
@@ -120,6 +123,14 @@ class Page:
                     rows.append(_cells(row))
                 return rows
         raise AssertionError(f"{self.name} has no table with the columns {', '.join(head)}")
+
+    @property
+    def members(self) -> set[str]:
+        """Return the names in the tables that the directive `members` makes of docstrings."""
+        members = importlib.import_module("members")
+        found = re.findall(r"^:::\{members\} (\S+)\n((?:\w+: .*\n)?):::$", self.text, re.MULTILINE)
+        tables = [members.members(path, {"omit": omit.removeprefix("omit: ")}) for path, omit in found]
+        return set(re.findall(r"^\| `(\w+)", "\n".join(tables), re.MULTILINE))
 
 
 def pages() -> list[Page]:

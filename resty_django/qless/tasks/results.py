@@ -135,11 +135,13 @@ class AsyncResult(TaskResult, Generic[R]):
     ready, aready = sync_and_async(_ready)
 
     def _successful(self) -> Steps[bool]:
+        """Return whether the task has succeeded."""
         return (yield from self._get_state()) == SUCCESS
 
     successful, asuccessful = sync_and_async(_successful)
 
     def _failed(self) -> Steps[bool]:
+        """Return whether the task has failed, or one that it depends on."""
         return (yield from self._get_state()) == FAILURE
 
     failed, afailed = sync_and_async(_failed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from typing import Any
 
@@ -64,5 +65,19 @@ def test_the_page_describes_all_calls(kind: type) -> None:
     names -= {name for name in names if re.match("(before|after)_|get_", name)}
     if kind is not Client:
         names -= {"config_get_all"}
-    documented = set(re.findall(r"\w+", " ".join(page(PAGE).spans)))
+    documented = set(re.findall(r"\w+", " ".join(page(PAGE).spans))) | page(PAGE).members
     assert names - documented == set()
+
+
+def test_a_table_of_members_has_calls_and_attributes_with_whole_docstrings() -> None:
+    members: Any = importlib.import_module("members")
+    table = members.members("resty_django.qless.Queue", {"omit": "stats"}).splitlines()
+    assert (
+        "| `peek(count=None)` | Return the job that a pop would return, or None; with `count` a list of at most that many. |"
+        in table
+    )
+    assert any(line.startswith("| `pause(stop_jobs=False, *, reason='', by='')` | Stop handing out") for line in table)
+    assert any(line.startswith("| `heartbeat` | The duration of a job's lock") for line in table)
+    assert not any("`stats" in line or "`apop" in line or "`name`" in line for line in table)
+    assert "| `restore(id, client=None)` |" in members.members("resty_django.qless.GroupResult", {})
+    assert "result=...)` |" in members.members("resty_django.qless.Job", {})

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 from resty_django.qless.admin.options import CORE_OPTIONS, QUEUE_OPTIONS
 from resty_django.qless.core import SCRIPT_FILES, source
-from tests.docs_reader import ROOT, page
+from tests.docs_reader import page
 
 from .test_contract import COMMANDS
 
 PAGE = "docs/reference/jobs/core.md"
-spec = importlib.util.spec_from_file_location("core_commands", ROOT / "docs/_ext/core_commands.py")
-assert spec is not None
-assert spec.loader is not None
-core_commands: Any = importlib.util.module_from_spec(spec)
-sys.modules["core_commands"] = core_commands  # dataclasses look their module up
-spec.loader.exec_module(core_commands)
+core_commands: Any = importlib.import_module("core_commands")
 
 
 def described() -> list[Any]:
