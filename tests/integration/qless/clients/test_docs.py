@@ -72,10 +72,8 @@ def test_the_page_describes_all_calls(kind: type) -> None:
 def test_a_table_of_members_has_calls_and_attributes_with_whole_docstrings() -> None:
     members: Any = importlib.import_module("members")
     table = members.members("resty_django.qless.Queue", {"omit": "stats"}).splitlines()
-    assert (
-        "| `peek(count=None)` | Return the job that a pop would return, or None; with `count` a list of at most that many. |"
-        in table
-    )
+    peek = "Return the job that a pop would return, or None; with `count` a list of at most that many."
+    assert f"| `peek(count=None)` | {peek} |" in table
     assert any(line.startswith("| `pause(stop_jobs=False, *, reason='', by='')` | Stop handing out") for line in table)
     assert any(line.startswith("| `heartbeat` | The duration of a job's lock") for line in table)
     assert not any("`stats" in line or "`apop" in line or "`name`" in line for line in table)
