@@ -20,7 +20,7 @@ PYTEST := $(PY) -m pytest -n auto --maxprocesses 4 --dist loadgroup
 LOCAL := not soak and not services and not browser and not network and not pages and not themes
 
 .DEFAULT_GOAL := help
-.PHONY: help usable-venv venv demo test test-slow test-services test-browser test-pages test-wheel themes docs lint format soak bench ci release clean
+.PHONY: help usable-venv venv demo test test-slow test-services test-browser test-pages test-wheel themes docs messages lint format soak bench ci release clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 22
@@ -105,6 +105,11 @@ docs: venv ## Build the site of the docs in var/docs; warnings and broken links 
 	$(PY) $(PIP_INSTALL) --requirement requirements-docs.txt
 	$(PY) -m sphinx --quiet --fresh-env --fail-on-warning --keep-going --builder html docs var/docs
 	@echo "Open var/docs/index.html"
+
+messages: venv ## Add new texts to the translations and compile them (package gettext)
+	cd resty_django && $(abspath $(VENV))/bin/django-admin makemessages --all --no-location --no-wrap --no-obsolete
+	sed -i '/^"POT-Creation-Date:/d' resty_django/locale/*/LC_MESSAGES/django.po
+	cd resty_django && $(abspath $(VENV))/bin/django-admin compilemessages
 
 lint: venv ## Check format, code, types, import rules, wording, calls of gettext and the files for GitHub
 	$(VENV)/bin/ruff format --check .

@@ -51,7 +51,7 @@ def duration(value: float) -> str:
     if value < 0.995:
         milliseconds = value * 1000
         digits = _rounded(milliseconds) if milliseconds < 10 else _localized(milliseconds, 0)
-        return f"{digits} {pgettext('unit of time', 'ms')}"
+        return digits + " " + pgettext("unit of time", "ms")
     if value < 10:
         return f"{_rounded(value)} {pgettext('unit of time', 's')}"
     if value < 60:

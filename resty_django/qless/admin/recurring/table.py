@@ -306,4 +306,4 @@ def declared_by_text(declared: Declared | None) -> str:
     ago = formatting.duration(max(0.0, declared.ago))
     template = _("%(by)s: %(fault)s. A worker declared it %(ago)s ago.")
     text = str(template % {"by": declared_by(declared), "fault": declared.fault, "ago": ago})
-    return f"{text} {_('Cancel it to stop creating such jobs.')}" if declared.abandoned else text
+    return text + " " + _("Cancel it to stop creating such jobs.") if declared.abandoned else text
