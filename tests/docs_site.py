@@ -198,7 +198,7 @@ class Site:
     def run(self, place: str, command: str, shown: list[str]) -> None:
         arguments = shlex.split(self.local(command).removesuffix(" &"))
         match arguments:
-            case ["pip", *_] | ["python", "manage.py", "shell"]:
+            case ["pip", *_] | ["django-admin", "startproject", *_] | ["python", "manage.py", "shell"]:
                 assert not shown, place
             case ["curl", *rest]:
                 self.refresh()

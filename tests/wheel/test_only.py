@@ -59,7 +59,7 @@ PARTS = {
         frozenset({"resty_django.cache"}),
     ),
     "jobs": Part(
-        "from shop.tasks import send_invoice\nsend_invoice.delay(8)",
+        "from mysite.tasks import send_invoice\nsend_invoice.delay(8)",
         frozenset({"resty_django.qless"}),
         frozenset({"redis", "django_redis"}),
         lmdb=False,
@@ -80,8 +80,7 @@ def number(doc_page: Page, pattern: str) -> float:
 
 def start_project(folder: Path, environment: Environment) -> None:
     folder.mkdir()
-    for command in (["startproject", "mysite", "."], ["startapp", "shop"]):
-        run(environment.python, "-m", "django", *command, cwd=folder)
+    run(environment.python, "-m", "django", "startproject", "mysite", ".", cwd=folder)
 
 
 @contextmanager
