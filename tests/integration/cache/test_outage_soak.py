@@ -1,4 +1,4 @@
-"""Eight processes under load whose store is stopped, restarted empty and failed over: figures of the cache's page."""
+"""Eight processes under load whose store is stopped, restarted empty and failed over: no request fails."""
 
 from __future__ import annotations
 
