@@ -149,16 +149,16 @@ class TaskOptions(Reactions, frozen=True, kw_only=True):
     - `priority`: jobs with a higher priority run first.
     - `retries`: how often it runs again after an exception or the loss of its worker. None: up to 5 times,
       and only after the loss of a worker unless `backoff` is set.
-    - `backoff`: seconds before the first retry, doubled for each further retry; or a list of the seconds before each.
-      None: 1 second if `retries` is set.
-    - `retry_on`: the exceptions after which it runs again.
+    - `backoff`: seconds before the first retry, doubled for each further retry; or a list, whose last entry applies to
+      all further retries. None: 1 second. Set alone, it also turns on retries after exceptions, up to 5.
+    - `retry_on`: the exceptions after which it runs again: a class or a tuple of classes.
     - `timeout`: maximum duration of a run in seconds.
     - `unique`: enqueue nothing while a job with the same arguments waits or runs. True, or the names of the arguments
       to compare.
     - `tags`: tags of its jobs.
     - `rate`: rate limit: "10/m", or the name of a policy of `resty_django.limits`.
     - `every`: interval in seconds at which workers enqueue it.
-    - `cron`: five fields, such as "*/5 * * * *": the times at which workers enqueue it.
+    - `cron`: five fields, such as `*/5 * * * *`: the times at which workers enqueue it.
     - `ignore_result`: discard the result.
     - `result_ttl`: seconds for which the result is kept. None: the setting RESULT_TTL.
     - `middleware`: worker middleware around each run.
@@ -246,11 +246,12 @@ class EnqueueOptions(CallReactions, frozen=True, kw_only=True):
     - `countdown`: seconds until the task may run.
     - `eta`: the time from which it may run; instead of `countdown`.
     - `queue`, `priority`, `retries`: override the task's own.
-    - `task_id`: the ID, instead of a random one.
-    - `depends`: an ID, a result or a job that must succeed first, or several.
+    - `task_id`: the ID, instead of a random one. An existing job with this ID is enqueued again.
+    - `depends`: an ID, a result or a job that must succeed first, or several. IDs that do not exist (yet) are ignored.
     - `allow_failure`: run also if tasks have failed that this one waits for; their results are None.
     - `tags`: added to the task's own.
-    - `expires`: seconds from now, or a time, after which the task fails instead of starting.
+    - `expires`: seconds from now, or a time. A task or a retry that has not started by then fails without running, with
+      `TaskExpired`, the number of runs and the last error.
     """
 
     countdown: float | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from resty_django.qless import AsyncResult, GroupResult, TaskContext
 from resty_django.qless.tasks import eager, schedule
 from resty_django.qless.tasks import results as states
-from resty_django.qless.tasks.options import EnqueueKeywords, TaskKeywords
+from resty_django.qless.tasks.options import EnqueueKeywords, EnqueueOptions, TaskKeywords, TaskOptions
 from tests.docs_reader import execute, page
 
 PAGE = "docs/reference/jobs/tasks.md"
@@ -42,8 +43,14 @@ def test_the_code_of_the_page_runs(settings: Any, django_capture_on_commit_callb
 
 
 def test_the_page_lists_all_options() -> None:
-    assert words("argument of `task`", "default", "meaning") == {*TaskKeywords.__annotations__, "bind"}
-    assert words("option of `apply_async`", "meaning") == set(EnqueueKeywords.__annotations__)
+    members: Any = importlib.import_module("members")
+    for options, keywords in ((TaskOptions, TaskKeywords), (EnqueueOptions, EnqueueKeywords)):
+        path = f"{options.__module__}.{options.__name__}"
+        assert f":::{{fields}} {path}\n" in page(PAGE).text
+        rows = dict(re.findall(r"^\| (`.*`) \| (.*) \| \S.* \|$", members.fields(path, {}), re.MULTILINE))
+        assert sorted(re.findall(r"\w+", " ".join(rows))) == sorted(keywords.__annotations__)
+        assert rows.get("`queue`", "`'default'`") == "`'default'`"
+        assert rows.get("`retry_on`", "`Exception`") == "`Exception`"
 
 
 def test_the_page_lists_all_options_of_the_backend() -> None:
