@@ -251,6 +251,26 @@ def test_a_mistake_is_refused_at_its_place(source: str, position: int) -> None:
     assert str(error)
 
 
+@pytest.mark.parametrize(
+    ("source", "reset", "says"),
+    [
+        ("{app.name}{counter}", Reset(), "{app.name} is not a field. Use counter, now, salt, app, rule, node, rand,"),
+        ("O{counter:06d", Reset(), "A { has no matching }. Write {{ for a literal brace."),
+        ("O}{counter}", Reset(), "A } has no matching {. Write }} for a literal brace."),
+        ("{counter:}", Reset(), "The colon in {counter:} has nothing after it. Add a format or remove the colon."),
+        ("{now}{counter}", Reset(), "{now} has no directives. Add them, for example {now:%y%m%d}."),
+        ("{now:%B}{counter}", Reset(), "%B is not a directive of {now}. Use %Y %y %1Y %q %m %b %d %j %G %V %u %H %M"),
+        ("{now:%Y}{counter:06d}", Reset(DAY_SECONDS), "Show the day (%m%d or %j) in {now:...}, or never reset."),
+        ("{now:%y%m%d}{counter:06d}", Reset(3600), "Show the hour (%H) in {now:...}, or never reset."),
+        ("{salt:40}{counter}", Reset(), "The length in {salt:N} is not valid. Use 1 to 32."),
+        ("{rand:0}{counter}", Reset(), "Use {rand:N} or {rand:Nb32}, with N from 1 to 64."),
+        ("{app:5}{counter}", Reset(), "{app} does not accept a format. Remove the colon and the text after it."),
+    ],
+)
+def test_a_mistake_has_a_message_that_says_what_to_write(source: str, reset: Reset, says: str) -> None:
+    assert says in str(refused(source, reset=reset))
+
+
 def test_ids_longer_than_their_column_are_refused() -> None:
     assert "255" in str(refused("x" * 250 + "{counter:06d}"))
     assert text("x" * 249 + "{counter:06d}") == "x" * 249 + "000042"
