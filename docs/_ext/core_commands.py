@@ -18,11 +18,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from docutils import nodes
-    from sphinx.application import Sphinx
+import reference
 
 CORE: Final = Path(__file__).parents[2] / "resty_django" / "qless" / "core"
 SUBJECTS: Final = {
@@ -82,16 +80,16 @@ def _parse(lines: list[str]) -> Iterator[Command]:
         yield command
 
 
-def reference(folder: Path = CORE) -> str:
+def commands(folder: Path = CORE) -> str:
     """Return the reference of all commands in `folder` as Markdown with definition lists."""
     parts = []
     for subject, names in SUBJECTS.items():
         parts.append(f"**{subject}**")
         costs = []
         for name in names:
-            commands, cost = commands_of((folder / f"{name}.lua").read_text())
-            costs.append(", ".join(f"`{known}`" for known in dict.fromkeys(c.name for c in commands)) + f": {cost}.")
-            for command in commands:
+            described, cost = commands_of((folder / f"{name}.lua").read_text())
+            costs.append(", ".join(f"`{known}`" for known in dict.fromkeys(c.name for c in described)) + f": {cost}.")
+            for command in described:
                 effect = " ".join(command.effect)
                 reply = f"*Reply:* {' '.join(command.reply)}."
                 parts.append(f"`{f'{command.name} {command.arguments}'.strip()}`\n: {f'{effect} {reply}'.strip()}")
@@ -111,29 +109,8 @@ def options() -> str:
     return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows]) + "\n"
 
 
-def setup(app: Sphinx) -> dict[str, Any]:
-    """Add the directives to Sphinx. They need MyST's extension for definition lists."""
-    from sphinx.util.docutils import SphinxDirective
-
-    class CoreCommands(SphinxDirective):
-        """The reference of the core's commands."""
-
-        has_content: ClassVar = False
-
-        def run(self) -> list[nodes.Node]:
-            for names in SUBJECTS.values():
-                for name in names:
-                    self.env.note_dependency(str(CORE / f"{name}.lua"))
-            return self.parse_text_to_nodes(reference())
-
-    class CoreOptions(SphinxDirective):
-        """The table of the core's options."""
-
-        has_content: ClassVar = False
-
-        def run(self) -> list[nodes.Node]:
-            return self.parse_text_to_nodes(options())
-
-    app.add_directive("core-commands", CoreCommands)
-    app.add_directive("core-options", CoreOptions)
+def setup(app: Any) -> dict[str, bool]:
+    """Add the directives. They need MyST's extension for definition lists."""
+    app.add_directive("core-commands", reference.directive(lambda _: commands()))
+    app.add_directive("core-options", reference.directive(lambda _: options()))
     return {"parallel_read_safe": True}

@@ -62,11 +62,11 @@ if command == 'pop' then
 def test_the_reference_of_commands_has_an_entry_for_each_form(tmp_path: Path) -> None:
     for name in SCRIPT_FILES:
         (tmp_path / f"{name}.lua").write_text("-- pop  queue\n--   Locks jobs.\n--   Reply: JSON\n-- Cost  O(1)\n")
-    text = core_commands.reference(tmp_path)
+    text = core_commands.commands(tmp_path)
     assert text.count("`pop queue`\n: Locks jobs. *Reply:* JSON.\n") == sum(map(len, core_commands.SUBJECTS.values()))
     assert "**Failures**" in text
     assert "*Cost*\n: `pop`: O(1).\n" in text
-    assert core_commands.reference().count("*Reply:*") == len(described())
+    assert core_commands.commands().count("*Reply:*") == len(described())
 
 
 def test_the_table_of_options_has_all_options_of_the_core() -> None:
