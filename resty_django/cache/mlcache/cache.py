@@ -130,7 +130,11 @@ class MLCache:
     def lookup(
         self, key: object, callback: Callback | None = None, /, *args: object, **options: Unpack[CallOptions]
     ) -> Hit:
-        """Do the same as `get`, and also return the level that the value came from."""
+        """Do the same as `get`, and return a `Hit`: the value and the `Level` that it came from.
+
+        The levels are `L1`, `L2`, `L3`, `STALE` (expired, or resurrected), and `MISS` (not found, and no callback; the
+        value is None).
+        """
         return self._get_from_l1(key_text(key)) or self._get_beyond_l1(key, callback, args, options)
 
     async def aget(
@@ -181,8 +185,11 @@ class MLCache:
         self._counts.l1 += hits
 
     def peek(self, key: object, stale: bool = False) -> Peek | None:
-        """Return the entry in L2, without L1, lock, callback or `l1_serializer`. None if there is none, or if it has
-        expired and `stale` is false, or if the store is down and `on_error` is "source".
+        """Return the entry in L2, without L1, lock, callback or `l1_serializer`, as a `Peek`: the remaining seconds
+        `ttl`, the `value`, and whether it is `stale`.
+
+        Return None if L2 has no entry, or if it has expired and `stale` is false, or if the store is down and
+        `on_error` is "source".
         """
         return run(self._reader.peek(key, stale))
 
@@ -193,7 +200,7 @@ class MLCache:
     # --- reading many keys ---
 
     def get_many(self, keys: Iterable[object]) -> dict[Any, Any]:
-        """Return the values of the keys that are in L1 or L2, by key as passed; one call reads all others from L2.
+        """Return a dict with the values of the keys that are in L1 or L2.
 
         Raise `SerializerFailed`, `BadKey`, and `resty_django.shdict.SharedDictError` if L2 fails.
         """
@@ -210,9 +217,8 @@ class MLCache:
     def get_bulk(self, bulk: Bulk, *, concurrency: int = 3) -> list[GetResult]:
         """Execute the operations, and return their results in the same order.
 
-        One call reads all values that are not in L1 from L2. Values that are in neither are fetched by `concurrency`
-        threads, including this one. The result of a failed operation contains its error; other operations are not
-        affected. Raise `BadOption`.
+        Values that are in neither L1 nor L2 are fetched by `concurrency` threads, including this one; by tasks with
+        `aget_bulk`. Each `GetResult` contains a `value` and a `level`, or the operation's `error`. Raise `BadOption`.
         """
         check_concurrency(bulk, concurrency)
         operations = bulk.operations()
@@ -258,9 +264,9 @@ class MLCache:
         await self.levels.awrite(self._writer.set(key, value, options))
 
     def set_many(self, values: Mapping[Any, Any], /, **options: Unpack[CallOptions]) -> list[Any]:
-        """Store values in L2 and L1, with one call and one event for all. Return the keys for which L2 has no space.
+        """Store a dict of values in L2 and L1. Return the keys for which L2 has no space; those keep their old values.
 
-        Those keep their old values. Errors as in `set`, except for `NoMemory`.
+        Errors as in `set`, except for `NoMemory`.
         """
         return run(self._writer.set_many(values, options))
 
@@ -269,9 +275,9 @@ class MLCache:
         return await self.levels.awrite(self._writer.set_many(values, options))
 
     def refresh(self, key: object, callback: Callback, /, *args: object, **options: Unpack[CallOptions]) -> Any:
-        """Call the callback now, regardless of the levels, `set` its result, and return it.
+        """Call the callback now, without a lock, `set` its result, and return it.
 
-        Takes no lock. If the callback fails, the levels are not changed. Raise the errors of `set`, `CallbackFailed`
+        If the callback fails, nothing is stored. Raise the errors of `set`, `CallbackFailed`
         and `SourceError`.
         """
         return run(self._writer.refresh(key, callback, args, options))
@@ -305,7 +311,7 @@ class MLCache:
         await self.levels.awrite(self._writer.delete(key, on_error))
 
     def delete_many(self, keys: Iterable[object], *, on_error: str | None = None) -> None:
-        """Delete keys in L2 and L1, with one call and one event for all. Errors and `on_error` as in `delete`."""
+        """Delete keys in L2 and L1. Errors and `on_error` as in `delete`."""
         run(self._writer.delete_many(keys, on_error))
 
     async def adelete_many(self, keys: Iterable[object], *, on_error: str | None = None) -> None:
