@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import threading
+from os import getpid
 
 from asgiref.sync import sync_to_async
 
@@ -26,6 +27,9 @@ def service() -> IdService:
     """Return the service of this process."""
     global _service
     running = _service
+    if running is not None and running.pid != getpid() and running is _service:
+        _after_fork()  # forked without Python's hooks, as by uWSGI
+        running = None
     if running is None:
         with _service_lock:
             running = _service
@@ -39,7 +43,7 @@ def stop(timeout: float = 5.0) -> None:
     global _service
     with _service_lock:
         old, _service = _service, None
-    if old is not None:
+    if old is not None and old.pid == getpid():
         old.stop(timeout)
 
 
@@ -62,7 +66,9 @@ def next_id(rule: str, app: str = "", salt: str = "") -> str:
 
         next_id("order", app="shop")    # "O261121000042"
     """
-    ids = _service or service()
+    ids = _service
+    if ids is None or ids.pid != getpid():
+        ids = service()
     counter = ids._counters.get((rule, app))
     if counter is not None and ids._log is None:
         try:

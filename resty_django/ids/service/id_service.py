@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import threading
 import time
 from concurrent.futures import Future
@@ -41,6 +42,7 @@ class IdService:
 
     def __init__(self, clock: Clock = time.time) -> None:
         self.clock = clock
+        self.pid = os.getpid()
         self.refresh_seconds = conf.ids.refresh
         self._wait = conf.ids.wait
         self._counters: dict[tuple[str, str], Counter] = {}

@@ -12,11 +12,13 @@ from resty_django.ids.models import IdCounter, IdRule
 pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
 
 
-@pytest.mark.parametrize("count", [5, 180])
-def test_children_of_a_fork_get_their_own_numbers(order: IdRule, worker: Callable[..., Any], count: int) -> None:
-    """As under gunicorn with --preload: the parent has used the service, and goes on using it."""
+@pytest.mark.parametrize(("count", "how"), [(5, "hooks"), (180, "hooks"), (5, "none"), (180, "none")])
+def test_children_of_a_fork_get_their_own_numbers(
+    order: IdRule, worker: Callable[..., Any], count: int, how: str
+) -> None:
+    """As under gunicorn with --preload, and uWSGI: the parent has used the service, and goes on using it."""
     children = 3
-    process = worker("fork", str(children), str(count))
+    process = worker("fork", str(children), str(count), how)
     assert process.end(None) == ""
     by_process: dict[str, list[int]] = {}
     for line in process.lines:

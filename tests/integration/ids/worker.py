@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import ctypes
 import json
 import os
 import sys
@@ -46,8 +47,11 @@ def talk() -> None:
             say(json.dumps({"error": error.code, "message": str(error)}))
 
 
-def fork(children: int, count: int) -> None:
-    """IDs before and after a fork, as under gunicorn with --preload; lines of process, ID."""
+def fork(children: int, count: int, how: str) -> None:
+    """IDs before and after a fork, as under gunicorn with --preload; lines of process, ID.
+
+    `how`: "hooks", or "none" for a fork that Python does not know of, as uWSGI's.
+    """
     from resty_django.ids import anext_ids, next_id, next_ids
     from resty_django.ids.service import service, stop
 
@@ -58,7 +62,7 @@ def fork(children: int, count: int) -> None:
         with warnings.catch_warnings():
             # Python 3.12+ warns of any fork with threads about: that it is safe here is what the test is for.
             warnings.simplefilter("ignore", DeprecationWarning)
-            pid = os.fork()
+            pid = os.fork() if how == "hooks" else ctypes.PyDLL(None).fork()
         if not pid:
             try:
                 say(*(f"child{child} {next_id('order')}" for _ in range(count)))
@@ -89,7 +93,7 @@ def main(what: str, *args: str) -> None:
     elif what == "talk":
         talk()
     elif what == "fork":
-        fork(int(args[0]), int(args[1]))
+        fork(int(args[0]), int(args[1]), args[2])
     connections.close_all()
 
 
