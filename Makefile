@@ -89,7 +89,7 @@ test-services: venv ## Run the tests again on MariaDB and an outside Redis (REST
 test-browser: venv ## Run the tests in headless Chromium (packages chromium and chromium-driver)
 	$(PYTEST) -m browser $(PYTEST_ARGS)
 
-test-pages: venv ## Do what the how-to pages and the page of mistakes say, on new sites
+test-pages: venv ## Do what the how-to pages, the page of mistakes and the files for production say, on new sites
 	$(PYTEST) -m pages $(PYTEST_ARGS)
 
 test-wheel: venv ## Install the wheel and each extra into new environments and use them; run the tutorial
@@ -111,7 +111,7 @@ messages: venv ## Add new texts to the translations and compile them (package ge
 	sed -i '/^"POT-Creation-Date:/d' resty_django/locale/*/LC_MESSAGES/django.po
 	cd resty_django && $(abspath $(VENV))/bin/django-admin compilemessages
 
-lint: venv ## Check format, code, types, import rules, wording, calls of gettext and the files for GitHub
+lint: venv ## Check format, code, types, import rules, wording, calls of gettext, the files for GitHub and for Compose
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
@@ -121,6 +121,7 @@ lint: venv ## Check format, code, types, import rules, wording, calls of gettext
 	$(VENV)/bin/zizmor --quiet --offline .github
 	$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.compose-spec docs/production/files/compose.yaml
 	$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
 	$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms \
 		$(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
