@@ -131,7 +131,7 @@ def test_a_unit_has_what_this_package_needs(path: Path) -> None:
     assert service["Restart"] == "always"
     assert service["KillMode"] == "mixed"  # only the parent gets SIGTERM, and ends its processes in order
     assert service["User"] == "mysite"
-    assert "PrivatePIDs" not in service  # LMDB tells processes apart by their PIDs
+    assert "PrivatePIDs" not in service  # LMDB recognizes processes by their PIDs
     # Time to end: more than the command takes itself.
     arguments = shlex.split(service["ExecStart"])
     grace = int(arguments[arguments.index("--grace") + 1]) if "--grace" in arguments else 0
@@ -140,7 +140,7 @@ def test_a_unit_has_what_this_package_needs(path: Path) -> None:
         assert service["RestartPreventExitStatus"].split() == ["0", "3", "78"]
 
 
-def test_units_are_alike_but_for_what_they_run() -> None:
+def test_units_have_the_same_sandbox() -> None:
     differing = {"ExecStart", "TimeoutStopSec", "Type", "NotifyAccess", "RestartPreventExitStatus"}
     common = [{key: value for key, value in unit(path)["Service"].items() if key not in differing} for path in UNITS]
     assert len(UNITS) == 3
