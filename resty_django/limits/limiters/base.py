@@ -110,7 +110,7 @@ class Limiter(ABC):
     # --- decisions ---
 
     def incoming(self, key: object, commit: bool = False, cost: int = 1) -> Decision:
-        """Decide on a request that counts as `cost` requests. Record it if `commit`, else change nothing.
+        """Do the same as `hit` if `commit`, else as `peek`, under the name of lua-resty-limit-traffic.
 
         Raise `ValueError` for a `cost` below 1, `CostTooHigh` for one that can never pass, `BadKey`, and `StoreFailed`
         if `on_error` is "raise".
@@ -131,7 +131,7 @@ class Limiter(ABC):
         return decision
 
     def hit(self, key: object, cost: int = 1) -> Decision:
-        """Decide on a request and record it."""
+        """Decide on a request that counts as `cost` requests, and record it. Errors as in `incoming`."""
         # The usual call of `incoming`, without the store's `decide`: saves 9 % of a call on LMDB, 14 % on a LocalStore.
         store = self._stores[self._store]
         revise = store.revise
@@ -211,7 +211,7 @@ class Limiter(ABC):
     # --- waiting ---
 
     def slot(self, key: object, wait: float | None = 0, cost: int = 1) -> Slot:
-        """Return a slot for a `with` or `async with` block: see `resty_django.limits.limiters.slots`."""
+        """Return a slot for a `with` or `async with` block, which waits as `acquire` does."""
         return Slot(self, key, wait, cost)
 
     def acquire(self, key: object, wait: float | None = 0, cost: int = 1) -> Decision:

@@ -163,7 +163,7 @@ class Quota:
     # --- use ---
 
     def use(self, key: object, cost: int = 1, *, limit: int | None = None) -> Decision:
-        """Use `cost` units if they are left; true if they were.
+        """Use `cost` units if they are left. Return a decision, which is true if they were.
 
         `limit`: the units of this key per period; needed if the quota has tiers or a function. Raise `ValueError` for
         a `cost` below 1, and `StoreFailed` if the database does not answer and `on_error` is "raise".
@@ -175,9 +175,9 @@ class Quota:
         return await arun(self._using(key, check_cost(cost), self._limit(limit)))
 
     def refund(self, key: object, cost: int = 1) -> bool:
-        """Return units that were used in the current period. Return False if nothing could be returned.
+        """Restore units that were used in the current period. Return False if there are none.
 
-        Return only what was used: units that were not used would raise the limit.
+        Units that were not used are not restored, because that would raise the limit.
         """
         return run(self._refund(key, check_cost(cost)))
 
@@ -186,7 +186,7 @@ class Quota:
         return await arun(self._refund(key, check_cost(cost)))
 
     def grant(self, key: object, units: int) -> int:
-        """Add units to the limit of a key in the current period; a negative number subtracts them.
+        """Add units to the limit of a key until its current period ends; a negative number subtracts them.
 
         Return the number of units that are granted now. Raise `ValueError` for 0 or too many units, and
         `django.db.Error`.
