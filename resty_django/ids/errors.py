@@ -117,7 +117,7 @@ class TooManyNames(IdError):
 
 
 class TooFast(IdError):
-    """New application names arrive faster than `NEW_NAMES_PER_SECOND`, or requests from one source than allowed."""
+    """New application names arrive faster than `NEW_NAMES_PER_SECOND`, or one source sends too many requests."""
 
     code = "rate_limited"
     udp_code = -5
