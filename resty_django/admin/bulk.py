@@ -250,7 +250,7 @@ class BulkAdmin(ReadOnlyAdmin[Model]):
                 progress_text=text % {"seen": number(progress.seen), "jobs": self.count_text(progress.total)},
                 back=back,
             )
-        sentences = [f"{operation.done} {self.count_text(progress.done)}."]
+        sentences = [_("%(done)s %(objects)s.") % {"done": operation.done, "objects": self.count_text(progress.done)}]
         if progress.skipped:
             sentences.append(_("Unchanged: %(count)s.") % {"count": number(progress.skipped)})
         level = messages.WARNING if errors else messages.SUCCESS

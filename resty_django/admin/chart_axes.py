@@ -10,6 +10,7 @@ from typing import Literal
 
 from django.utils.formats import date_format
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
 from .formatting import date, duration, local_time, number, percent
 
@@ -75,7 +76,7 @@ def time_axis(starts: Sequence[float], unit: TimeUnit) -> Axis:
         days = [datetime.fromtimestamp(start, tz=UTC) for start in starts]
         step = -(-len(days) // 6) or 1  # at most six marks
         marks = [
-            (index, date_format(day, "j M"))
+            (index, _day_mark(day))
             for index, day in enumerate(days)
             if (len(days) - 1 - index) % step == step // 2 and (len(days) <= 7 or _has_room(index, len(days)))
         ]
@@ -98,8 +99,12 @@ def time_marks(starts: Sequence[float], every: int) -> list[tuple[int, str]]:
         moment = local_time(start)
         since_midnight = moment.hour * 3600 + moment.minute * 60 + moment.second
         if since_midnight % every == 0 and _has_room(index, len(starts)):
-            marks.append((index, date_format(moment, "H:i" if since_midnight or every < 3600 else "j M")))
+            marks.append((index, f"{moment:%H:%M}" if since_midnight or every < 3600 else _day_mark(moment)))
     return marks
+
+
+def _day_mark(day: datetime) -> str:
+    return date_format(day, pgettext("date format", "j M"))
 
 
 def axis_top(highest: float) -> float:

@@ -9,6 +9,7 @@ from django.core.exceptions import ValidationError
 from django.db import models, router
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from resty_django.database.fields import ExactCharField
 from resty_django.database.versioned import Versioned
@@ -86,7 +87,7 @@ class LimitPolicy(Editable):
         help_text=_("Leaky bucket, concurrency: the number of additional requests that may wait. Empty: none."),
     )
     limit = models.BigIntegerField(
-        _("limit"),
+        pgettext_lazy("number", "limit"),
         null=True,
         blank=True,
         help_text=_("Windows without a rate: requests per window. Concurrency: requests at the same time."),
@@ -333,7 +334,9 @@ class QuotaUsage(models.Model):
     granted = models.BigIntegerField(
         _("granted"), default=0, help_text=_("Units in addition to the limit, in this period.")
     )
-    limit = models.BigIntegerField(_("limit"), help_text=_("The limit when units were last reserved."))
+    limit = models.BigIntegerField(
+        pgettext_lazy("number", "limit"), help_text=_("The limit when units were last reserved.")
+    )
     resets = models.PositiveIntegerField(
         _("resets"), default=0, help_text=_("The number of times that the used units were set to 0.")
     )

@@ -10,6 +10,7 @@ from typing import ClassVar, Self
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from resty_django.database.fields import ExactCharField
 from resty_django.models import NoRows
@@ -118,9 +119,9 @@ class ArchivedJob(models.Model):
         CANCELED = "canceled", _("canceled")
 
     class Arguments(models.TextChoices):
-        COMPLETE = "complete", _("complete")
+        COMPLETE = "complete", pgettext_lazy("arguments", "complete")
         REDACTED = "redacted", _("redacted")
-        CUT = "cut", _("not complete")
+        CUT = "cut", pgettext_lazy("arguments", "not complete")
 
     key = ExactCharField(_("jid"), max_length=255, unique=True)
     klass = ExactCharField(_("class"), max_length=200)

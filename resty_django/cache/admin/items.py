@@ -142,7 +142,7 @@ def _each_level(cache: Cache, key: str, item: Item | None) -> Iterator[str]:
         if not isinstance(cache, BackendStore):
             record = records.decode(item.value, limit=levels_of(cache).compressor.limit)
             stale = stale or (record is not None and record.stale)
-        yield "L2, stale" if stale else "L2"
+        yield _("L2, stale") if stale else "L2"
 
 
 def _details(cache: Cache, item: Item, size: str, life: str, levels: str, where: str) -> Details:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from resty_django.admin.tables import Column
 
@@ -71,7 +72,7 @@ KEY_QUOTA_COLUMNS: Final = (
     Column("key", _("Key")),
     Column("override", _("Override"), sorts=False, of=lambda quota: ""),
     Column("used", _("Used"), number=True, of="used_units"),
-    Column("limit", _("Limit"), number=True, of="limit_units"),
+    Column("limit", pgettext_lazy("number", "Limit"), number=True, of="limit_units"),
     Column("remaining", _("Remaining"), number=True, of=lambda quota: quota.limit_units - quota.used_units),
     Column("resets", _("Resets"), time=True, of="row.ends_at"),
 )

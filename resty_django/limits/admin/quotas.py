@@ -16,7 +16,7 @@ from django.urls import URLPattern, reverse
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, pgettext_lazy
 from django.views.decorators.http import require_http_methods
 
 from resty_django.admin.base import ReadOnlyAdmin, object_page
@@ -235,7 +235,7 @@ class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
     def shown_used(self, row: QuotaUsage) -> str:
         return number(row.used)
 
-    @admin.display(description=gettext_lazy("limit"))
+    @admin.display(description=pgettext_lazy("number", "limit"))
     def shown_limit(self, row: QuotaUsage) -> str:
         return number(row.limit + row.granted)
 

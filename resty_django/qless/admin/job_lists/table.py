@@ -135,7 +135,7 @@ class _ServerOrder:
 
     def text(self, requested: str) -> str:
         """Return the order in words. `requested`: the column that the URL names."""
-        text = str(self.order.reversed_text if self.reverse else self.order.text) + "."
+        text = _("%(order)s.") % {"order": self.order.reversed_text if self.reverse else self.order.text}
         if self.listed < self.total:
             limit = _("Only the first %(jobs)s are listed in this order.")
             text += " " + limit % {"jobs": formatting.job_count(self.listed)}

@@ -66,7 +66,7 @@ class JobCommand:
         default_client().call(*self.command(job, data))
         argument = data.get(self.field, "")
         detail = f" ({printable(str(argument), 200)})" if argument != "" else ""
-        message = format_html("{} {}{}.", self.done, formatting.short(job.jid), detail)
+        message = format_html(gettext("{} {}{}."), self.done, formatting.short(job.jid), detail)
         return replace(self._result(data), message=message)
 
     def run_many(self, jobs: Mapping[str, Job], data: dict[str, Any]) -> BulkOperationResult:

@@ -18,7 +18,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import gettext_lazy, ngettext, pgettext
 
 from resty_django.admin.base import object_page, viewer_page
 from resty_django.admin.charts import Chart, Series, sparkline
@@ -219,7 +219,11 @@ def _status_cell(request: HttpRequest, queue: QueueFacts, *, is_unserved: bool, 
         )
         reason = formatting.name(queue.pause.reason, 60) if queue.pause and queue.pause.reason else ""
         return format_html("{} {} {}", formatting.state("paused"), reason, button if may_pause else "")
-    status = format_html('<span class="resty-alarm">{}</span>', _("no worker")) if is_unserved else _("active")
+    status = (
+        format_html('<span class="resty-alarm">{}</span>', _("no worker"))
+        if is_unserved
+        else pgettext("queue", "active")
+    )
     link = format_html('<a href="{}">{}</a>', formatting.url("queue", queue.name, "pause"), _("pause"))
     return format_html("{} {}", status, link if may_pause else "")
 
