@@ -238,7 +238,7 @@ class StatsReporter:
         return {name: self.history(name).total for name in self.names()}
 
     def history(self, name: str) -> CountHistory[Totals]:
-        """Return the decisions under a name, in total and in the last hour and two days."""
+        """Return the decisions under a name: `total`, `minutes` of the last hour and `hours` of the last two days."""
         return CountHistory(run(self._series.load(name)), Totals(), self._clock())
 
     def description(self, name: str) -> Description:
@@ -257,10 +257,11 @@ class StatsReporter:
         return top
 
     def refusals(self, name: str) -> list[RefusalEvent]:
-        """Return the most recent refusals of a limit in the last two days, the oldest first.
+        """Return the refusals of a limit in the last two days, the oldest first: at most the newest 1000, and the
+        newest 50 of a key.
 
-        A limit has at most the newest 1000, and the newest 50 of a key. Keys of more than 200 characters are replaced
-        by a hash.
+        Each has the `time` in milliseconds since the epoch, `key`, `outcome` (0: refused, 1: would have been refused),
+        `txid` and `request`. Keys of more than 200 characters are replaced by a hash.
         """
         return self._refusals.read(name, self._clock())
 
