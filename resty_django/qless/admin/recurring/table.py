@@ -12,7 +12,7 @@ from django.utils.functional import Promise
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, pgettext_lazy
 
 from resty_django.admin.formatting import NONE
 from resty_django.admin.tables import (
@@ -47,7 +47,7 @@ COLUMNS: Final = (
     Column("klass", gettext_lazy("Class")),
     Column("queue", gettext_lazy("Queue")),
     Column("interval", gettext_lazy("Schedule"), number=True),
-    Column("next", gettext_lazy("Next"), time=True),
+    Column("next", pgettext_lazy("time", "Next"), time=True),
     Column("count", gettext_lazy("Made"), number=True),
     Column("results", gettext_lazy("Latest jobs"), sorts=False),
     Column("by", gettext_lazy("Declared by")),
