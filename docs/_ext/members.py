@@ -5,15 +5,19 @@
     :::
 
 Members without a docstring are left out, and async counterparts: `aget` next to `get`. The directive `fields` makes a
-table of the lists in the docstrings of a class and its bases: "- `name`: the meaning".
+table of the lists in the docstrings of a class and its bases: "- `name`: the meaning"; or, if the class has no such
+list, of the docstrings below its attributes. Lines in its body are links: the name of a field, and a page.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
 import pkgutil
 import re
+import textwrap
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import reference
@@ -59,9 +63,22 @@ def members(path: str, options: reference.Links) -> str:
     return reference.table((f"of `{path.rpartition('.')[2]}`", "meaning"), rows())
 
 
-def fields(path: str, _: reference.Links) -> str:
+def attributes(kind: type) -> Iterator[tuple[str, str]]:
+    """Yield the names of the attributes of a class that have a docstring below them, with its text in one line."""
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    for attribute, below in pairwise(getattr(definition, "body", ())):
+        match attribute, below:
+            case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                yield name, " ".join(text.split())
+
+
+def fields(path: str, links: reference.Links) -> str:
     """Return the table of the fields in the docstrings of a class and its bases, with the defaults of a struct."""
     kind: Any = pkgutil.resolve_name(path)
+    if "\n- `" not in inspect.getdoc(kind):
+        more = {name: f" See [more]({link})." for name, link in links.items()}
+        listed = ((f"`{name}`", text + more.get(name, "")) for name, text in attributes(kind))
+        return reference.table((f"of `{path.rpartition('.')[2]}`", "meaning"), listed)
     defaults = dict(zip(getattr(kind, "__struct_fields__", ()), getattr(kind, "__struct_defaults__", ()), strict=True))
     text = "\n".join(inspect.cleandoc(vars(base).get("__doc__") or "") for base in inspect.getmro(kind))
 

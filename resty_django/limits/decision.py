@@ -15,24 +15,26 @@ class Decision(Struct, frozen=True, gc=False):
     """
 
     allowed: bool
+    """Whether the request may continue."""
     delay: float = 0.0
     """Seconds to wait before continuing, 0 if refused."""
     state: float | None = None
-    """Excess in requests (leaky bucket), the limit minus the count (windows), number in progress (concurrency) or
-    tokens left (token bucket) after this request, None if it is refused."""
+    """Excess in requests (leaky bucket), requests left (windows), number in progress (concurrency) or tokens left
+    (token bucket, negative if some are owed) after this request; None if it is refused."""
     limit: int = 0
-    """The limit as clients see it."""
+    """The limit as clients see it: `burst` + 1, `limit`, `max` + `burst`, or `capacity`."""
     remaining: int = 0
-    """The number of further requests that would pass now, never negative; for a token bucket, without waiting."""
+    """The number of further requests of cost 1 that would pass now, never negative; for a token bucket, without
+    waiting."""
     reset_after: float = 0.0
     """Seconds until the key is in its initial state, 0 for concurrency."""
     retry_after: float = 0.0
-    """If refused, seconds after which the request would pass without other requests, else 0. Infinite for a request to
-    a view whose cost can never pass."""
+    """If refused, seconds after which the request would pass without other requests (concurrency: the measured duration
+    of a request), else 0. Infinite for a request to a view whose cost can never pass."""
     failed: bool = False
     """Whether the store could not be used, so that `on_error` decided."""
     token: str = ""
-    """Identifies the slot for `leaving`."""
+    """Identifies the slot of `Concurrency`, to release it."""
 
     def __bool__(self) -> bool:
         return self.allowed

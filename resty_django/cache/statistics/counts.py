@@ -23,25 +23,37 @@ class CacheStats:
     """Calls by level, and callback figures."""
 
     l1: int = 0
+    """Calls that L1 answered."""
     l2: int = 0
+    """Calls that L2 answered."""
     l3: int = 0
+    """Calls that the callback answered."""
     stale: int = 0
+    """Calls that a stale value answered."""
     misses: int = 0
     """Calls without a value and without a callback."""
     errors: int = 0
+    """Calls that raised an error."""
     callbacks: int = 0
+    """Callbacks that ran."""
     callback_seconds: float = 0.0
+    """The time that callbacks took."""
     callback_errors: int = 0
+    """Callbacks that failed."""
     storeless: int = 0
     """Reads and writes without L2, because its store was down. Reads are also counted by level."""
     compressible_bytes: int = 0
+    """The size of the values to compress before compression."""
     compressed_bytes: int = 0
-    """Size of the values to compress before and after compression."""
+    """Their size after compression."""
     expired: int = 0
+    """Calls of `l3` and `misses` whose value had expired."""
     invalidated: int = 0
+    """The same for values that a tag, a deletion or a purge invalidated."""
     evicted: int = 0
+    """The same for values that were evicted for lack of space."""
     new: int = 0
-    """Calls of `l3` and `misses` by reason: why L2 had no value. `new`: the process has not seen the key before."""
+    """The same for keys that the process has not seen before."""
 
     @property
     def calls(self) -> int:

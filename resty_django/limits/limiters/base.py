@@ -36,20 +36,18 @@ its bytes, because the old one has numbers that no limiter stores."""
 
 
 class LimiterOptions(TypedDict, total=False):
-    """Options of all limiters, by name.
-
-    `store`: the name of a shared dictionary, a shared dictionary or a `LocalStore` (None: the setting LIMITS STORE).
-    `prefix`: added before each key; limiters of one class with the same store, prefix and key share states. `name`: the
-    name in logs. `on_error`: the behaviour while the store cannot be used: "open" lets requests pass, "closed" refuses
-    them, "local" applies the same limit in each process, "raise" raises `StoreFailed` (None: the setting LIMITS
-    ON_ERROR). `clock`: returns wall clock seconds (None: `time.time`, on Redis the server's time).
-    """
+    """Options of all limiters, by name."""
 
     store: str | SharedDict | LocalStore | None
+    """The name of a shared dictionary, a shared dictionary or a `LocalStore` (default: the setting STORE)."""
     prefix: str
+    """Added before each key."""
     name: str
+    """The name in logs."""
     on_error: str | None
+    """The behaviour while the store is down (default: the setting ON_ERROR)."""
     clock: Callable[[], float] | None
+    """For tests: returns the time in seconds (default: `time.time`, on Redis the server's time)."""
 
 
 class Limiter(ABC):

@@ -35,9 +35,10 @@ class RequestOptions(BanOptions, total=False):
     """Options of all decorators; `BanOptions` has more."""
 
     key: keys.KeySpec
-    """How requests are grouped, see `resty_django.limits.callers.keys` (default: "ip")."""
+    """How requests are grouped (default: "ip")."""
     cost: int | RequestFunction[int]
-    """The number of requests that one request counts as, or a function of the request that returns it (default: 1)."""
+    """The number of requests that one request counts as, or a function of the request that returns it (default: 1). If
+    it can never pass, the request is refused without `Retry-After`."""
     methods: Iterable[str]
     """The limited methods (default: all); "GET" includes HEAD."""
     when: RequestFunction[object]
@@ -45,7 +46,7 @@ class RequestOptions(BanOptions, total=False):
     exempt: RequestFunction[object]
     """Returns whether a request is exempt."""
     exempt_networks: Iterable[str]
-    """Networks of exempt clients, such as "10.0.0.0/8"."""
+    """Networks of exempt clients, such as "10.0.0.0/8". The setting EXEMPT_NETWORKS holds for all limits."""
     exempt_permissions: Iterable[str]
     """Permissions of exempt users, such as "shop.add_order"."""
     status: int
@@ -65,11 +66,12 @@ class DecoratorOptions(RequestOptions, total=False):
     """Options of the decorators that create a limiter."""
 
     name: str
-    """Views share a limit of the same kind and name (default: each view has a separate limit)."""
+    """Views share a limit of the same kind and name (default: each view has a separate limit). Clients see the name in
+    the headers."""
     store: str | SharedDict | LocalStore | None
-    """The store of the state, as in `Limiter` (default: the setting STORE)."""
+    """The store of the state, as for limiters (default: the setting STORE)."""
     on_error: str | None
-    """The decision while the store cannot be used, as in `Limiter` (default: the setting ON_ERROR)."""
+    """The decision while the store cannot be used, as for limiters (default: the setting ON_ERROR)."""
 
 
 class RateOptions(DecoratorOptions, total=False):

@@ -12,20 +12,18 @@ DAY_SECONDS: Final = 86_400.0
 
 
 class BanOptions(TypedDict, total=False):
-    """Options of limits that ban keys.
-
-    `ban`: the length of the first ban of a key, for example "15m" (default: keys are not banned). `ban_after`: the
-    number of refusals after which a key is banned (default: 1). `ban_within`: the time in which they are counted, from
-    the first one (default: the length of the ban). `max_ban`: the maximum length of a repeated ban (default: one day,
-    or `ban` if it is longer). `ban_memory`: the time after the end of a ban in which another one is a repeated ban
-    (default: one day).
-    """
+    """Options of limits that ban keys."""
 
     ban: Duration
+    """The length of the first ban of a key, for example "15m" (default: keys are not banned)."""
     ban_after: int
+    """The number of refusals that cause a ban (default: 1)."""
     ban_within: Duration
+    """The time in which they are counted, from the first one (default: the length of the ban)."""
     max_ban: Duration
+    """The maximum length of a ban (default: one day, or `ban` if it is longer)."""
     ban_memory: Duration
+    """The time after the end of a ban in which another one counts as repeated (default: one day)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
