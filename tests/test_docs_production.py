@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import configparser
 import json
+import os
 import re
 import shlex
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -23,9 +27,9 @@ import yaml
 from django.core.management import load_command_class
 
 from resty_django.ids.client import IdClient
-from tests.docs_reader import ROOT
+from tests.docs_reader import ROOT, page
 from tests.docs_site import Site, make_site
-from tests.servers import Server, one
+from tests.servers import Server, one, until
 
 PRODUCTION = ROOT / "docs" / "production"
 FILES = PRODUCTION / "files"
@@ -82,7 +86,7 @@ from resty_django.shdict import shdicts
 
 @task
 def note(text):
-    shdicts["default"].set("noted", text)
+    shdicts["default"].rpush("noted", text)
 """
 BEFORE_FORK = """
 from resty_django import events
@@ -339,15 +343,21 @@ def test_a_web_server(site: Site, command: Callable[[], list[str]]) -> None:
     assert returned == (command is not uvicorn)
 
 
+def shell(site: Site, code: str) -> str:
+    """Run code in `manage.py shell`; return what it prints."""
+    lines = (
+        "from resty_django.ids import next_ids; from resty_django.shdict import shdicts; from shop.tasks import note"
+    )
+    return site.finish([sys.executable, "manage.py", "shell", "-v", "0", "-c", f"{lines}\n{code}"]).strip()
+
+
 @pytest.mark.pages
 @pytest.mark.parametrize("place", ["mysite-worker.service", "compose.yaml: worker"])
 def test_the_workers(site: Site, place: str) -> None:
     _, *arguments = commands()[place]
     site.serve("", "worker", [sys.executable, *arguments], [])
-    call = "from shop.tasks import note; print(note.delay('called').get(timeout=30))"
-    assert "None" in site.finish([sys.executable, "manage.py", "shell", "-c", call])
-    read = "from resty_django.shdict import shdicts; print(shdicts['default'].get('noted'))"
-    assert "called" in site.finish([sys.executable, "manage.py", "shell", "-c", read])
+    shell(site, "note.delay('called').get(timeout=30)")
+    assert shell(site, "print(shdicts['default'].lpop('noted'))") == "called"
     assert end(site, "worker") == 0
 
 
@@ -360,3 +370,91 @@ def test_the_id_server(site: Site) -> None:
         orders = [client.get("order", "shop") for _ in range(50)]
     assert len(set(orders)) == 50
     assert end(site, "idserver") == 0
+
+
+def restore_redis(server: Server, snapshot: Path) -> None:
+    """As the page of backups says."""
+    server.kill()
+    (server.folder / "appendonlydir").rename(server.folder / "old")
+    shutil.copy(snapshot, server.folder / "dump.rdb")
+    options, server.options = server.options, [*server.options, "--appendonly", "no"]
+    server.start()
+    server.call("CONFIG", "SET", "appendonly", "yes")
+    until(
+        lambda: (
+            (server.folder / "appendonlydir").exists()
+            and not server.client().info("persistence")["aof_rewrite_in_progress"]
+        )
+    )
+    server.kill()
+    server.options = options
+    server.start()
+
+
+@pytest.mark.pages
+def test_a_restored_site(site: Site, tmp_path: Path) -> None:
+    """No ID is issued again after the restore of the database, and no job is lost if Redis is restored."""
+    with one("--appendonly", "yes") as server:
+        with (site.folder / "mysite" / "settings.py").open("a") as file:
+            file.write(f'RESTY_DJANGO["QLESS"] = {{"URL": "{server.url}", "OUTBOX": True}}\n')
+        began = datetime.now(UTC)
+        issued = set(shell(site, "note.delay('kept'); print(*next_ids('order', 5))").split())
+        server.call("SAVE")
+        snapshot = shutil.copy(server.folder / "dump.rdb", tmp_path / "redis.rdb")
+        database = site.folder / "db.sqlite3"
+        with closing(sqlite3.connect(database)) as live, closing(sqlite3.connect(tmp_path / "db.sqlite3")) as copy:
+            live.backup(copy)
+        issued |= set(shell(site, "note.delay('late'); print(*next_ids('order', 900)[-5:])").split())
+
+        restore_redis(server, Path(snapshot))
+        since = f"{began:%Y-%m-%d %H:%M:%S}"
+        site.finish([sys.executable, "manage.py", "qless_outbox", "--redeliver-since", since])
+        site.finish([sys.executable, "manage.py", "runqless", "--queues", "default", "--burst"])
+        noted = shell(site, "print(*(shdicts['default'].lpop('noted') for _ in range(3)))")
+        assert sorted(noted.split()) == ["None", "kept", "late"]
+
+        for path in site.folder.glob("db.sqlite3*"):
+            path.unlink()
+        shutil.copy(tmp_path / "db.sqlite3", database)
+        [raising] = [block.text for block in page("docs/production/backup.md").blocks if block.language == "python"]
+        shell(site, raising)
+        again = set(shell(site, "print(*next_ids('order', 1000))").split())
+        assert len(issued) == 10
+        assert len(again) == 1000
+        assert not issued & again
+
+
+SMALL = """
+set -e
+mount -t tmpfs -o size=$1 tmpfs /dev/shm
+mount -t tmpfs tmpfs /mnt
+mount -o remount,bind,ro /
+mount -o remount,bind,ro /tmp 2>/dev/null || true
+! touch "$2/file" 2>/dev/null
+cd "$2"
+"$3" manage.py migrate -v 0
+"$3" manage.py resty_check --only dictionaries --json
+ls /dev/shm /mnt
+"""
+
+
+@pytest.mark.pages
+@pytest.mark.parametrize(("size", "level", "moved"), [("128m", "ok", 0), ("64m", "warning", 1)])
+def test_a_read_only_root_and_a_small_memory(site: Site, size: str, level: str, moved: int) -> None:
+    """As in a container: with the space of compose.yaml, and with Docker's default."""
+    with (site.folder / "mysite" / "settings.py").open("a") as file:
+        file.write('DATABASES["default"]["NAME"] = "/mnt/db.sqlite3"\n')
+    unshare = ["unshare", "--mount", *(["--map-root-user"] if os.geteuid() else [])]
+    done = subprocess.run(
+        [*unshare, "sh", "-c", SMALL, "small", size, str(site.folder), sys.executable],
+        env={**site.environment, "TMPDIR": "/mnt", "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    report, _, folders = done.stdout.partition("/shm:")
+    levels = [item["level"] for item in json.loads(report.removesuffix("/dev"))["findings"]]
+    assert levels.count("warning") == moved
+    assert set(levels) <= {"ok", level}
+    assert folders.partition("/mnt:")[2].count("resty-") == moved
