@@ -94,11 +94,11 @@ class QuotaSettings(TypedDict, total=False):
     max_block: int | None
     """The maximum number of units that are reserved together (default: 100)."""
     store: str | SharedDict | LocalStore | None
-    """As in the limiters. Without the store, each use writes its row."""
+    """As for limiters. Without the store, each use writes its row."""
     on_error: str | None
-    """As in the limiters, while the database does not answer."""
+    """As for limiters, while the database does not answer."""
     clock: Callable[[], float] | None
-    """As in the limiters."""
+    """As for limiters, for tests."""
 
 
 class QuotaOptions(QuotaSettings, total=False):
