@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 from django import forms
 from django.db import models
 from django.utils.functional import Promise
+from django.utils.translation import override
 
 from resty_django.redis.errors import StoreError
 from resty_django.shdict.errors import Unavailable
@@ -49,6 +50,13 @@ class OperationResult:
     message: str = ""
     gone: bool = False
     others: Sequence[tuple[models.Model, str]] = ()
+
+    @classmethod
+    def of(cls, text: Callable[[], str], *, gone: bool = False) -> OperationResult:
+        """Return a result with a text for both: the history has it in English, the user in the active language."""
+        with override(None):
+            entry = text()
+        return cls(entry, text(), gone=gone)
 
 
 @dataclass(frozen=True, slots=True)

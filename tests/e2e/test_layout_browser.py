@@ -58,12 +58,15 @@ def test_a_page_of_each_view_fits_and_of_each_template_is_accessible(
 
 
 @pytest.mark.browser
-def test_pages_fit_from_right_to_left(open_page: OpenPage, long_names: Client, settings: Any) -> None:
-    settings.LANGUAGE_CODE = "ar"
+@pytest.mark.parametrize(("language", "direction"), [("ar", "rtl"), ("de", "ltr")])
+def test_pages_fit_from_right_to_left_and_with_long_words(
+    language: str, direction: str, open_page: OpenPage, long_names: Client, settings: Any
+) -> None:
+    settings.LANGUAGE_CODE = language
     tab, problems = open_page(), []
     for url in SEEDS:
         problems += layout_problems(tab, url)
-        assert tab.evaluate("getComputedStyle(document.documentElement).direction") == "rtl"
+        assert tab.evaluate("getComputedStyle(document.documentElement).direction") == direction
     assert problems == [], "\n".join(problems)
 
 

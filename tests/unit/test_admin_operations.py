@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.utils import translation
+from django.utils.translation import gettext
 
 from resty_django.admin.operations import Operation, OperationResult, Refused
 from resty_django.redis.errors import StoreDown
@@ -32,6 +34,12 @@ def test_an_object_that_refuses_does_not_stop_the_others(error: Exception) -> No
 @pytest.mark.parametrize("error", [StoreDown("down"), Unavailable("down")])
 def test_a_store_that_is_down_ends_the_operation(error: Exception) -> None:
     assert outcome_of(error) == (["a"], ["down"])
+
+
+def test_the_history_is_in_english_and_the_message_in_the_language_of_the_user() -> None:
+    with translation.override("de"):
+        result = OperationResult.of(lambda: gettext("Discarded."), gone=True)
+    assert result == OperationResult("Discarded.", "Verworfen.", gone=True)
 
 
 def test_other_errors_are_raised() -> None:

@@ -58,15 +58,19 @@ class GroupContext(ListContext):
 def _pace(group: str, data: dict[str, Any]) -> OperationResult:
     if not (count := default_client().call("pace", group, data["rate"])):
         raise Refused(_("This group has no failed jobs any more."))
-    entry = _("Started the paced retry of %(jobs)s: %(rate)s per second.")
-    return OperationResult(entry % {"jobs": formatting.job_count(count), "rate": formatting.number(data["rate"])})
+    return OperationResult.of(
+        lambda: (
+            _("Started the paced retry of %(jobs)s: %(rate)s per second.")
+            % {"jobs": formatting.job_count(count), "rate": formatting.number(data["rate"])}
+        )
+    )
 
 
 def _stop_pace(group: str, data: dict[str, Any]) -> OperationResult:
     if not (count := default_client().call("pace", group, 0)):
         raise Refused(_("The paced retry has ended already."))
-    return OperationResult(
-        _("Stopped the paced retry. Still failed: %(jobs)s.") % {"jobs": formatting.job_count(count)}
+    return OperationResult.of(
+        lambda: _("Stopped the paced retry. Still failed: %(jobs)s.") % {"jobs": formatting.job_count(count)}
     )
 
 

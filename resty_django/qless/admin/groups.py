@@ -57,12 +57,12 @@ MAX_MEMBERS: Final = 10_000
 
 def _retry(group: Group, data: dict[str, Any]) -> OperationResult:
     count = default_client().groups.retry(group.id)
-    return OperationResult(_("Retried %(jobs)s of the group.") % {"jobs": formatting.job_count(count)})
+    return OperationResult.of(lambda: _("Retried %(jobs)s of the group.") % {"jobs": formatting.job_count(count)})
 
 
 def _cancel(group: Group, data: dict[str, Any]) -> OperationResult:
     count = default_client().groups.cancel(group.id)
-    return OperationResult(_("Canceled %(jobs)s of the group.") % {"jobs": formatting.job_count(count)})
+    return OperationResult.of(lambda: _("Canceled %(jobs)s of the group.") % {"jobs": formatting.job_count(count)})
 
 
 class JobGroupAdmin(JobsAdmin[JobGroup]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from functools import partial
 from typing import Any, Final
 
 from django.db import Error as DatabaseError
@@ -63,11 +64,11 @@ def _deliver_many(entries: Mapping[str, OutboxEntry], data: dict[str, Any]) -> B
         named = {name: entry for name, entry in entries.items() if entry._state.db == alias}
         deliverer = Deliverer(client, alias)
         deliveries = deliverer.send(sorted(named.values(), key=lambda entry: entry.pk))
-        not_marked = ""
+        fault = ""
         try:
             deliverer.settle(deliveries)
         except DatabaseError as error:  # a worker sends it again, which does no harm
-            not_marked = " " + _("Its row could not be changed: %(error)s") % {"error": described(error)}
+            fault = described(error)
         sent = {delivery.entry.pk: delivery for delivery in deliveries}
         for name, entry in named.items():
             delivery = sent.get(entry.pk)
@@ -77,9 +78,13 @@ def _deliver_many(entries: Mapping[str, OutboxEntry], data: dict[str, Any]) -> B
             elif delivery.error is not None:
                 result.errors.append(described(delivery.error))
             else:
-                text = _("Delivered.") if delivery.is_new else _("Redis has its jobs already; marked as delivered.")
-                result.changes[name] = OperationResult(text + not_marked)
+                result.changes[name] = OperationResult.of(partial(_delivered_text, delivery.is_new, fault))
     return result
+
+
+def _delivered_text(is_new: bool, fault: str) -> str:
+    text = _("Delivered.") if is_new else _("Redis has its jobs already; marked as delivered.")
+    return text + " " + _("Its row could not be changed: %(error)s") % {"error": fault} if fault else text
 
 
 def _deliver(entry: OutboxEntry, data: dict[str, Any]) -> OperationResult:
@@ -96,8 +101,8 @@ def _discard(entry: OutboxEntry, data: dict[str, Any]) -> OperationResult:
     if not lookup.discard(client, [entry]):
         raise Refused(_("It was delivered or discarded in the meantime."))
     if lookup.forget(client, [entry]):
-        return OperationResult(_("Discarded."))
-    return OperationResult(_("Discarded. Redis does not answer: if it has the jobs already, they run."))
+        return OperationResult("Discarded.", _("Discarded."))
+    return OperationResult.of(lambda: _("Discarded. Redis does not answer: if it has the jobs already, they run."))
 
 
 class OutboxEntryAdmin(JobsAdmin[Any]):

@@ -25,11 +25,11 @@ from ..redis_reads import queue_names
 def _undepend(job: Job, dependency: str) -> OperationResult:
     if not dependency and not job.dependencies:
         job.undepend(all=True)
-        return OperationResult(_("The job is ready to run."))
+        return OperationResult.of(lambda: _("The job is ready to run."))
     if dependency not in job.dependencies:
         raise Refused(_("The job no longer waits for that job."))
     job.undepend(dependency)
-    return OperationResult(_("The job no longer waits for %(jid)s.") % {"jid": formatting.name(dependency)})
+    return OperationResult.of(lambda: _("The job no longer waits for %(jid)s.") % {"jid": formatting.name(dependency)})
 
 
 def _clone_form(data: QueryDict | None, job: Job) -> JobForm:

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from django.db import models
@@ -90,16 +91,20 @@ class JobLists:
             except StoreError as error:  # log the jobs that are already done
                 errors.append(str(error))
                 end = 0.0
-            count = formatting.job_count(progress.done - done_before)
-            if self.is_all:
-                counts = {"count": formatting.number(progress.done), "total": formatting.job_count(progress.total)}
-                count = _("%(count)s of %(total)s") % counts
-            changes.append((_row_of(job_list.job_filter), OperationResult(f"{operation.done} {count}.")))
+            text = partial(self._done_text, operation, progress, progress.done - done_before)
+            changes.append((_row_of(job_list.job_filter), OperationResult.of(text)))
             if progress.left or not end:
                 break
             self.lists.pop(0)
             progress.index = 0
         return StepResult(changes, errors)
+
+    def _done_text(self, operation: Operation[Any], progress: BulkProgress, done: int) -> str:
+        count = formatting.job_count(done)
+        if self.is_all:
+            counts = {"count": formatting.number(progress.done), "total": formatting.job_count(progress.total)}
+            count = _("%(count)s of %(total)s") % counts
+        return _("%(done)s %(objects)s.") % {"done": operation.done, "objects": count}
 
     def _pace(self, operation: Operation[Any], data: dict[str, Any], progress: BulkProgress) -> StepResult:
         groups = {entry.job_filter.group: entry.job_filter.group for entry in self.lists}

@@ -34,12 +34,14 @@ def _facts(job: Job, name: str, label: str, count: Callable[[Graph], int]) -> di
 
 def _retry(job: Job, data: dict[str, Any]) -> OperationResult:
     count = job.client.retry_graph(job.jid, MAX_CONNECTED)
-    return OperationResult(_("Retried %(jobs)s.") % {"jobs": formatting.job_count(count)})
+    return OperationResult.of(lambda: _("Retried %(jobs)s.") % {"jobs": formatting.job_count(count)})
 
 
 def _cancel(job: Job, data: dict[str, Any]) -> OperationResult:
     count = job.client.cancel_graph(job.jid, MAX_CONNECTED)
-    return OperationResult(_("Deleted %(jobs)s.") % {"jobs": formatting.job_count(count)}, gone=job.state != "complete")
+    return OperationResult.of(
+        lambda: _("Deleted %(jobs)s.") % {"jobs": formatting.job_count(count)}, gone=job.state != "complete"
+    )
 
 
 OPERATIONS_ON_GRAPHS: Final = (

@@ -93,7 +93,8 @@ class JobCommand:
         return result
 
     def _result(self, data: dict[str, Any]) -> OperationResult:
-        return OperationResult(f"{self.label} {data.get(self.field, '')}".strip() + ".", gone=self.name == "cancel")
+        value = data.get(self.field, "")
+        return OperationResult.of(lambda: f"{self.label} {value}".strip() + ".", gone=self.name == "cancel")
 
 
 def _requeue(job: Job, queue: str) -> Request:

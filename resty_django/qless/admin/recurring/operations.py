@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from django.http import QueryDict
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, override
 
 from resty_django.admin.operations import Operation, OperationResult, Refused, changed_text
 from resty_django.text import printable
@@ -101,7 +101,9 @@ def _change_tags(target: RecurringTarget, data: dict[str, Any], name: str) -> Op
     if (tag in job.tags) == (name == "tag"):
         raise Refused(_("It has this tag already.") if name == "tag" else _("It does not have this tag."))
     getattr(job, name)(tag)
-    return OperationResult(f"{OPERATIONS[name].label} {printable(tag, 200)}.", _("Changed the tags of future jobs."))
+    with override(None):
+        entry = f"{OPERATIONS[name].label} {printable(tag, 200)}."
+    return OperationResult(entry, _("Changed the tags of future jobs."))
 
 
 def edit_form(data: QueryDict | None, target: RecurringTarget, *, with_arguments: bool) -> RecurringForm:
