@@ -144,6 +144,25 @@ def test_a_unit_has_what_this_package_needs(path: Path) -> None:
         assert service["RestartPreventExitStatus"].split() == ["0", "3", "78"]
 
 
+def test_systemd_knows_all_keys(tmp_path: Path) -> None:
+    """`systemd-analyze` says so, or, on a machine without it, the list of keys that it has accepted."""
+    known = {
+        *("Type", "NotifyAccess", "User", "WorkingDirectory", "EnvironmentFile", "ExecStart", "KillMode", "UMask"),
+        *("TimeoutStopSec", "Restart", "RestartPreventExitStatus", "NoNewPrivileges", "CapabilityBoundingSet"),
+        *("PrivateTmp", "ProtectSystem", "ProtectHome", "ProtectKernelTunables", "ProtectKernelModules"),
+        *("ProtectControlGroups", "RestrictAddressFamilies", "RestrictSUIDSGID", "LockPersonality"),
+    }
+    for path in UNITS:
+        assert list(unit(path)) == ["DEFAULT", "Unit", "Service", "Install"]
+        assert set(unit(path)["Service"]) <= known
+        text = re.sub(r"/srv/mysite/\.venv/bin/\w+", os.path.realpath(sys.executable), path.read_text())
+        (tmp_path / path.name).write_text(text)
+    if program := shutil.which("systemd-analyze"):
+        command = [program, "verify", *map(str, tmp_path.iterdir())]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_units_have_the_same_sandbox() -> None:
     differing = {"ExecStart", "TimeoutStopSec", "Type", "NotifyAccess", "RestartPreventExitStatus"}
     common = [{key: value for key, value in unit(path)["Service"].items() if key not in differing} for path in UNITS]
@@ -207,6 +226,12 @@ def test_each_file_is_shown_on_a_page() -> None:
     assert {f"files/{path.name}" for path in FILES.iterdir()} == set(re.findall(r"\{literalinclude\} (\S+)", pages))
 
 
+def test_each_alert_has_a_place_in_the_table() -> None:
+    rules = (ROOT / "resty_django" / "metrics" / "monitoring" / "rules.yml").read_text()
+    alerts = re.findall(r"alert: (\w+)", rules)
+    assert sorted(re.findall(r"`(Resty\w+)`", served_page("monitoring.md"))) == sorted(alerts)
+
+
 @pytest.mark.pages
 def test_nginx_can_read_its_file() -> None:
     import crossplane
@@ -243,7 +268,7 @@ def site(new_site: Path, tmp_path: Path, redis_server: Server) -> Iterator[Site]
     with (copy.folder / "mysite" / "settings.py").open("a") as file:
         file.write('MIDDLEWARE.insert(0, "resty_django.healthz.middleware.healthz_middleware")\n')
         rules = [{"name": "order", "source": "O{counter:06d}"}]
-        parts = {"QLESS": {"URL": redis_server.url}, "IDS": {"RULES": rules}}
+        parts = {"QLESS": {"URL": redis_server.url}, "IDS": {"rules.yml": rules}}
         file.write(f"RESTY_DJANGO.update({parts!r})\n")
     yield copy
     copy.leave()
