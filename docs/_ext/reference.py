@@ -59,6 +59,12 @@ def table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
+def see(target: str | None) -> str:
+    """Return a sentence with a link that is named after its target, such as "See [tests](ids/service.md#tests)."."""
+    text = re.split("[/#]", target)[-1].removesuffix(".md").replace("-", " ") if target else ""
+    return f" See [{text}]({target})." if text else ""
+
+
 # --- settings ----------------------------------------------------------------------------------------------------
 
 
@@ -87,8 +93,7 @@ def settings(path: str, links: Links) -> str:
             if dataclasses.is_dataclass(value) and field.name not in texts:
                 continue  # a section with a heading
             anchor = page_of((*full, key)).partition("#")[2]
-            more = f" See [more]({links[key]})." if key in links else ""
-            yield f"[`{key}`]{{#{anchor}}}", kind(field), default(value), texts[field.name] + more
+            yield f"[`{key}`]{{#{anchor}}}", kind(field), default(value), texts[field.name] + see(links.get(key))
 
     return table(("key", "type", "default", "meaning"), rows())
 
@@ -124,8 +129,7 @@ def checks(links: Links) -> str:
         for module in CHECKS:
             for number, text in entries(import_module(module).__doc__, "Checks").items():
                 meaning, _, remedy = text.partition(". ")
-                more = f" See [more]({links[number]})." if number in links else ""
-                yield f"`{number}`", f"{meaning.removesuffix('.')}.", remedy + more
+                yield f"`{number}`", f"{meaning.removesuffix('.')}.", remedy + see(links.get(number))
 
     return table(("check", "meaning", "what to do"), rows())
 
