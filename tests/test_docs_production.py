@@ -232,6 +232,14 @@ def test_each_alert_has_a_place_in_the_table() -> None:
     assert sorted(re.findall(r"`(Resty\w+)`", served_page("monitoring.md"))) == sorted(alerts)
 
 
+def test_nginx_overwrites_the_headers_that_the_site_trusts() -> None:
+    """The settings of the page name nginx as a proxy for limits and IDs."""
+    set_headers = dict(re.findall(r"proxy_set_header (\S+) (\S+);", (FILES / "nginx.conf").read_text()))
+    assert set_headers["X-Forwarded-For"] == "$remote_addr"
+    assert set_headers["X-Forwarded-Proto"] == "$scheme"
+    assert set_headers["X-Request-Id"] == "$request_id"
+
+
 @pytest.mark.pages
 def test_nginx_can_read_its_file() -> None:
     import crossplane
