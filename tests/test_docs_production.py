@@ -276,7 +276,7 @@ def site(new_site: Path, tmp_path: Path, redis_server: Server) -> Iterator[Site]
     with (copy.folder / "mysite" / "settings.py").open("a") as file:
         file.write('MIDDLEWARE.insert(0, "resty_django.healthz.middleware.healthz_middleware")\n')
         rules = [{"name": "order", "source": "O{counter:06d}"}]
-        parts = {"QLESS": {"URL": redis_server.url}, "IDS": {"rules.yml": rules}}
+        parts = {"QLESS": {"URL": redis_server.url}, "IDS": {"RULES": rules}}
         file.write(f"RESTY_DJANGO.update({parts!r})\n")
     yield copy
     copy.leave()
