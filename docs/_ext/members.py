@@ -76,8 +76,7 @@ def fields(path: str, links: reference.Links) -> str:
     """Return the table of the fields in the docstrings of a class and its bases, with the defaults of a struct."""
     kind: Any = pkgutil.resolve_name(path)
     if "\n- `" not in inspect.getdoc(kind):
-        more = {name: f" See [more]({link})." for name, link in links.items()}
-        listed = ((f"`{name}`", text + more.get(name, "")) for name, text in attributes(kind))
+        listed = ((f"`{name}`", text + reference.see(links.get(name))) for name, text in attributes(kind))
         return reference.table((f"of `{path.rpartition('.')[2]}`", "meaning"), listed)
     defaults = dict(zip(getattr(kind, "__struct_fields__", ()), getattr(kind, "__struct_defaults__", ()), strict=True))
     text = "\n".join(inspect.cleandoc(vars(base).get("__doc__") or "") for base in inspect.getmro(kind))
