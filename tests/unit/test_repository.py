@@ -20,6 +20,8 @@ MACHINE_PATH: Final = re.compile(
 )
 """The home, temporary folder or checkout of a machine. A URL, or a path below `~` or a variable, is not one."""
 ALLOWED: Final = {
+    "docs/production/files/compose.yaml": {b"/tmp"},
+    "tests/test_docs_production.py": {b"/mnt", b"/mnt/db.sqlite3", b"/tmp"},
     "tests/unit/test_repository.py": {
         b"/home/somebody",
         b"/tmp/venv",
