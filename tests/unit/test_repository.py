@@ -26,6 +26,8 @@ ALLOWED: Final = {
         b"/home/somebody",
         b"/tmp/venv",
         b"/Users/somebody",
+        b"/mnt",
+        b"/mnt/db.sqlite3",
         b"/tmp",
     },
 }
