@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -233,10 +234,13 @@ class TestGaplessRules:
             shop.Invoice.objects.create(name="a")
         assert not shop.Invoice.objects.exists()
 
-    def test_bulk_create_and_get_or_create_open_one_themselves(self, shop: Any) -> None:
-        invoices = shop.Invoice.objects.bulk_create(shop.Invoice(name=name) for name in "ab")
+    def test_bulk_create_takes_one_number_per_row(self, shop: Any) -> None:
+        with transaction.atomic():  # from Django 6.1 on, bulk_create opens none itself
+            invoices = shop.Invoice.objects.bulk_create(shop.Invoice(name=name) for name in "ab")
         assert [invoice.number for invoice in invoices] == ["R000001", "R000002"]
-        assert shop.Invoice.objects.get_or_create(name="c")[0].number == "R000003"
+
+    def test_get_or_create_opens_one_itself(self, shop: Any) -> None:
+        assert shop.Invoice.objects.get_or_create(name="c")[0].number == "R000001"
 
     def test_many_numbers_with_one_reservation(self, shop: Any) -> None:
         with transaction.atomic(), CaptureQueriesContext(connection) as queries:
@@ -471,7 +475,8 @@ def test_a_default_that_takes_an_id_when_an_object_is_made(make_rule: MakeRule) 
                 app_label = "shop"
 
     migration, text = migration_of(Parcel)
-    assert "functools.partial(resty_django.ids.service.next_id, *('order',), **{'app': 'parcels'})" in text
+    # Django 6.1 writes the arguments as a call has them
+    assert re.search(r"functools\.partial\(resty_django\.ids\.service\.next_id, .*'order'.*app.*'parcels'", text)
     state = migration.mutate_state(ProjectState())
     assert MigrationAutodetector(state, state_of(Parcel))._detect_changes() == {}
     assert [Parcel().number, Parcel().number, next_id("order", "parcels")] == ["O000000", "O000001", "O000002"]
