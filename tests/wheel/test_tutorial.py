@@ -498,7 +498,8 @@ def reader(tmp_path: Path, pip_env: dict[str, str]) -> Iterator[Reader]:
         folder.mkdir()
     shutil.copy(ROOT / "tests" / "docs_reader.py", support)
     python = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
-    (programs / "python").symlink_to(python)
+    for name in ("python", "python3"):  # the latter makes the environment, which then has both
+        (programs / name).symlink_to(python)
     now = datetime.now(UTC)
     if now.hour == 23 and now.minute >= 56:
         time.sleep(60 * (60 - now.minute))  # the order numbers of the tutorial are of one day
