@@ -119,7 +119,7 @@ lint: venv ## Check format, code, types, import rules, wording, calls of gettext
 	$(VENV)/bin/codespell
 	$(PY) -m tests.english
 	$(VENV)/bin/zizmor --quiet --offline .github
-	$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	cd .github && $(abspath $(VENV))/bin/check-jsonschema --quiet --builtin-schema vendor.github-workflows workflows/*.yml
 	$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
 	$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.compose-spec docs/production/files/compose.yaml
 	$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml

@@ -311,7 +311,7 @@ def test_supported_versions_are_the_same_everywhere() -> None:
 
 
 def test_workflows_test_the_supported_versions_with_targets_that_exist() -> None:
-    workflows = {path.name: path.read_text() for path in (ROOT / ".github/workflows").glob("*.yml")}
+    workflows = {path.name: path.read_text() for path in (ROOT / ".github" / "workflows").glob("*.yml")}
     assert set(re.findall(r"run: make ([a-z-]+)", "".join(workflows.values()))) == {"test", "docs", "release"}
     assert {"test", "docs", "release"} <= TARGETS
     assert " .ci/run " in workflows["ci.yml"]

@@ -1,4 +1,4 @@
-"""Workers of the job queue: `manage.py runqless`. See docs/reference/jobs/worker.md.
+"""Workers of the job queue: `manage.py runqless`. See docs/reference/jobs/runqless.md.
 
 Jobs and their modules import:
 
