@@ -79,9 +79,8 @@ class IdService:
 
     def _next_many(self, rule: str, count: int, app: str, salt: str, for_row: bool) -> list[str]:
         self._check_count(count)
-        connection = connections[store.database()]
         in_transaction = self._in_transaction(rule)
-        if in_transaction or (for_row and connection.vendor == "sqlite" and connection.in_atomic_block):
+        if in_transaction or (for_row and _is_sqlite_transaction()):
             issued = [] if in_transaction else self._reserved(rule, count, app, salt)
             missing = count - len(issued)
             return issued + self._take(rule, missing, app, salt) if missing else issued
@@ -417,6 +416,11 @@ class IdService:
         bound = conf.ids.max_count
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= bound:
             raise BadCount(f"The count is {count!r:.20}. Use a whole number from 1 to {bound} (MAX_COUNT).")
+
+
+def _is_sqlite_transaction() -> bool:
+    connection = connections[store.database()]
+    return connection.vendor == "sqlite" and connection.in_atomic_block
 
 
 def _result(future: Future[T], deadline: float) -> T:
