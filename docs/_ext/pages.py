@@ -10,10 +10,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from bs4 import BeautifulSoup
+from sphinx.util import logging
 
 from resty_django import address
 
-DOCS: Final = Path(__file__).resolve().parents[1]
+logger = logging.getLogger(__name__)
+
 BLOCK_ANCHOR: Final = re.compile(r'^<a id="([^"]+)"></a>$', re.MULTILINE)
 ANCHOR: Final = re.compile(r'<a id="([^"]+)"></a>')
 LINK: Final = re.compile(r"(?<!!)\[([^\]]*)\]\(((?:\.\./)+[^)\s]*|[^):\s]*)\)")
@@ -113,8 +115,14 @@ def label_cells(app: Any, pagename: str, template: str, context: dict[str, Any],
     context["body"] = str(body)
 
 
+def check_searched(app: Any, env: Any) -> None:
+    for docname in sorted(SEARCHED.keys() - env.found_docs):
+        logger.warning("SEARCHED names the page %s, which does not exist", docname)
+
+
 def setup(app: Any) -> dict[str, bool]:
     app.connect("source-read", read)
     app.connect("include-read", read_included)
+    app.connect("env-check-consistency", check_searched)
     app.connect("html-page-context", label_cells)
     return {"parallel_read_safe": True}
