@@ -64,9 +64,11 @@ def measured(tab: Any, url: str) -> dict[str, int]:
 
 
 def test_the_index_begins_with_problems(tab: Any) -> None:
-    assert measured(tab, "/admin/")["height"] <= 1600
+    height = measured(tab, "/admin/")["height"]
+    shown = tab.locator("#resty-overview").inner_text()
+    assert height <= 1600, shown
     alarm = tab.locator("#resty-overview .resty-word").first.bounding_box()
-    assert alarm["y"] < 200
+    assert alarm["y"] < 200, shown
 
 
 def test_main_pages_have_few_controls_and_one_export(tab: Any) -> None:

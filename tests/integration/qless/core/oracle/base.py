@@ -105,14 +105,15 @@ class Base(Store):
         self.count(queue, now, "failures")
         self.count(queue, now, "failed")
 
-    def unsink(self, jid: str, queue: str) -> None:
+    def unsink(self, jid: str, queue: str, *, also_old: bool = True) -> None:
         failure = self.job(jid)["failure"]
         group = self.list(f"ql:f:{failure['group']}")
         if jid in group:
             group.remove(jid)
         if not group:
             self.set("ql:failures").discard(failure["group"])
-        self.count(queue, failure["when"], "failed", -1)
+        if also_old or self.keys.get(f"ql:s:stats:{bin_of(failure['when'])}:{queue}"):
+            self.count(queue, failure["when"], "failed", -1)
 
     @staticmethod
     def exhausted(queue: str, group: str, now: float) -> dict[str, Any]:

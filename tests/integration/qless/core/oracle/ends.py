@@ -189,11 +189,11 @@ class Ends(Base):
                 self._delete_complete(jid)
                 deleted += 1
             elif state == "failed" and job["failure"]["when"] == at and not self.set(f"ql:j:{jid}-dependents"):
-                self._cancel(jid)
+                self._cancel(jid, also_old=False)  # statistics that are gone stay gone
                 deleted += 1
         return deleted
 
-    def _cancel(self, jid: str) -> None:
+    def _cancel(self, jid: str, *, also_old: bool = True) -> None:
         job = self.job(jid)
         worker, queue = job["worker"], job["queue"]
         self.log("canceled", jid=jid, worker=worker, queue=queue)
@@ -204,7 +204,7 @@ class Ends(Base):
         for dependency in self.keys.pop(f"ql:j:{jid}-dependencies", ()):
             self.set(f"ql:j:{dependency}-dependents").discard(jid)
         if job["state"] == "failed":
-            self.unsink(jid, queue)
+            self.unsink(jid, queue, also_old=also_old)
         self.untag_index(jid, job["tags"])
         self.tracked(jid, "canceled")
         self.keys.pop(f"ql:j:{jid}", None)
