@@ -37,13 +37,15 @@ def free_port(also: int = 0) -> int:
 
 
 def forget_pools() -> None:
-    """Have django-redis create its pools again.
+    """Close the pools of django-redis, and have it create them again.
 
     It keeps one for each LOCATION, with the OPTIONS that came first, in a private dictionary: it has no public way to
     empty that.
     """
     from django_redis.pool import ConnectionFactory
 
+    for pool in ConnectionFactory._pools.values():
+        pool.disconnect()  # else the garbage collector closes them, with a warning in any later test
     ConnectionFactory._pools.clear()
 
 
