@@ -62,8 +62,17 @@ def ping_of(cache: Any) -> Callable[[], object] | None:
     for attribute in ("client", "_cache"):
         get_client = getattr(getattr(cache, attribute, None), "get_client", None)
         if get_client is not None:
-            return lambda: get_client(write=True).ping()
+            return partial(_ping, get_client, keep=attribute == "client")
     return None
+
+
+def _ping(get_client: Callable[..., Any], *, keep: bool) -> None:
+    client = get_client(write=True)
+    try:
+        client.ping()
+    finally:
+        if not keep:  # Django has a pool for each thread, and does not close it when the thread ends
+            client.connection_pool.disconnect()
 
 
 def _timed(subject: str, ask: Callable[[], object]) -> Finding:

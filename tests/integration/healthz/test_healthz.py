@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import socket
 import time
@@ -16,6 +17,7 @@ from django.db import connections
 from django.test import AsyncClient
 from django.test import Client as Browser
 from django.urls import include, path
+from redis import Redis
 
 from resty_django.healthz import views
 from tests.servers import forget_pools, free_port, one
@@ -76,6 +78,21 @@ def test_a_healthy_site(settings: Any, server_url: str, url: str) -> None:
     head = Browser().head(url)
     assert (head.status_code, head.content) == (200, b"")
     assert Browser().post(url).status_code == 405
+
+
+@pytest.mark.parametrize("backend", ["django_redis.cache.RedisCache", "django.core.cache.backends.redis.RedisCache"])
+def test_probes_leave_no_connections(settings: Any, server_url: str, backend: str) -> None:
+    redis_site(settings, server_url)
+    settings.CACHES = {"default": {"BACKEND": backend, "LOCATION": server_url}}
+    gc.disable()
+    try:
+        for _ in range(5):
+            views._readiness.cache_clear()
+            assert answer() == (200, b"ok\n")
+        with Redis.from_url(server_url) as client:
+            assert client.info("clients")["connected_clients"] <= 2  # this one, and the one that django-redis keeps
+    finally:
+        gc.enable()
 
 
 def test_liveness_touches_no_store(settings: Any, django_assert_num_queries: Any) -> None:
