@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -336,13 +337,13 @@ def test_core_and_rules_agree(valkey: Redis) -> None:
 
 def test_a_job_expires_that_failed_on_its_way_to_another_queue(valkey: Redis) -> None:
     both: Any = type("Both", (Both,), {"client": valkey})()
-    both.call("put", "client", "q", "a", "Klass", "{}", 0, "retries", 0)
-    both.call("pop", "q", "w", 1)
-    both.call("retry", "a", "p", "w", 0)
-    _, _, when = both.oracle.call("oldest", both.now, "failed", "failed-retries-p", 0, 1)
-    both.call("expire", "failed", "a", when)
+    with closing(both.events.heard):
+        both.call("put", "client", "q", "a", "Klass", "{}", 0, "retries", 0)
+        both.call("pop", "q", "w", 1)
+        both.call("retry", "a", "p", "w", 0)
+        _, _, when = both.oracle.call("oldest", both.now, "failed", "failed-retries-p", 0, 1)
+        both.call("expire", "failed", "a", when)
     assert "ql:s:stats:1399939200:q" not in both.oracle.keys
-    both.teardown()
 
 
 @pytest.mark.soak
