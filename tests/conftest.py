@@ -1,4 +1,7 @@
-"""Fixtures of all tests: real servers, started when the first test asks for them."""
+"""Fixtures of all tests: real servers, started when the first test asks for them.
+
+Private names: `_live` and `_breakers`, the caches and circuit breakers of the process.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,9 @@ from django.db import connections, transaction
 from django.db.models import Model
 from django.db.models.signals import post_migrate
 
+from resty_django import circuit_breaker
+from resty_django.cache import mlcaches
+from resty_django.cache.mlcache import cache as cache_module
 from tests import processes
 
 if TYPE_CHECKING:
@@ -41,6 +47,14 @@ MEMORY = Path("/dev/shm")  # noqa: S108
 if settings.DATABASES["default"]["ENGINE"].endswith("sqlite3") and os.access(MEMORY, os.W_OK):
     # The same files and locks as on a disk; but nothing waits for a disk after each of thousands of commits.
     settings.DATABASES["default"]["TEST"]["NAME"] = MEMORY / f"resty-tests-{os.getpid()}.sqlite3"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_of_earlier_tests() -> None:
+    """Pages, checks and tags regard all caches and stores of the process, also those that an earlier test has left."""
+    mlcaches.clear()
+    cache_module._live.clear()
+    circuit_breaker._breakers.clear()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

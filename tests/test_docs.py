@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -30,8 +29,6 @@ from django.core.management import call_command
 from django.test import Client
 from rest_framework.authtoken.models import Token
 
-from resty_django import circuit_breaker
-from resty_django.cache.mlcache import cache as cache_module
 from resty_django.checks import check_caches
 from resty_django.conf import SECTIONS, all_problems, conf
 from resty_django.conf.schema import page_of
@@ -167,9 +164,6 @@ def test_python_blocks_run_with_the_results_that_they_show(
 ) -> None:
     if "127.0.0.1:1200" in doc_page.text:
         frozen.load()
-    # These sets contain all caches and stores of the process, also those from earlier tests that still exist.
-    monkeypatch.setattr(cache_module, "_live", WeakSet())
-    monkeypatch.setattr(circuit_breaker, "_breakers", WeakSet())
     module = types.ModuleType("docs")
     monkeypatch.setitem(sys.modules, "docs", module)
     namespace = vars(module)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import time
 from typing import Any
-from weakref import WeakSet
 
 import pytest
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.models import User
 
 from resty_django.cache import MLCache
-from resty_django.cache.mlcache import cache as cache_module
 from resty_django.limits import Concurrency, FixedWindow, LeakyBucket, Quota, bans, forget_quotas
 from resty_django.limits.models import LimitOverride, QuotaUsage
 from resty_django.limits.statistics.reporter import KEEP_SECONDS, TOP_KEYS_KEEP_SECONDS, stats
@@ -41,9 +39,7 @@ def site(
     settings: Any,
     valkey: Any,
     valkey_url: str,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cache_module, "_live", WeakSet())  # no cache of an earlier test that still lives
     settings.CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": valkey_url}}
     settings.RESTY_DJANGO = {**limits_site, "QLESS": archive_settings(valkey_url)}
     if request.param == "redis":

@@ -1,6 +1,6 @@
 """Fixtures for caches: simulated processes, each with its L1, over both engines and under one clock.
 
-Private names: `_lrus` and `_live` of the module of caches, to forget what earlier tests have left in the process.
+Private name: `_lrus` of the module of caches, to forget what earlier tests have left in the process.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
 
 import pytest
 
-from resty_django.cache import LRU, MLCache, SourceError, mlcaches
+from resty_django.cache import LRU, MLCache, SourceError
 from resty_django.cache.errors import CacheError
 from resty_django.cache.mlcache import cache as cache_module
 from resty_django.events import runtime as events_process
@@ -153,10 +152,3 @@ def site(tmp_path: Path, settings: Any) -> Iterator[Any]:
         lru.flush_all()
     yield settings
     events_process.reset()
-
-
-@pytest.fixture
-def alone(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget the caches that an earlier test has created and that still exist."""
-    monkeypatch.setattr(cache_module, "_live", WeakSet())
-    mlcaches["default"].lru.flush_all()

@@ -47,7 +47,7 @@ ACTIONS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.fixture(autouse=True)
-def _site(alone: None, site: Any, tmp_path: Path) -> None:
+def _site(site: Any, tmp_path: Path) -> None:
     names = ("default", "events", "pages", "counts")
     site.RESTY_DJANGO = {
         **site.RESTY_DJANGO,

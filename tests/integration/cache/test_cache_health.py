@@ -18,7 +18,7 @@ from tests.integration.cache.conftest import raises, value
 from tests.integration.cache.tools import callback_took
 
 OURS = "resty_django.cache.backend.MLCacheBackend"
-pytestmark = pytest.mark.usefixtures("alone")
+pytestmark = pytest.mark.usefixtures("site")
 
 
 def findings() -> dict[str, tuple[str, str]]:

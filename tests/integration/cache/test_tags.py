@@ -320,7 +320,7 @@ async def test_a_cached_async_view_has_tags(products: MLCache) -> None:
     assert len(runs) == 2
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("site")
 async def test_a_tag_is_invalidated_in_all_caches_of_the_site(shared: Shared) -> None:
     in_code, quiet = MLCache("in code", shared("values")), MLCache("quiet", shared("values"), ipc=None)
     configured = mlcaches["default"]

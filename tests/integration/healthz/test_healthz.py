@@ -190,10 +190,12 @@ def test_a_store_that_hangs_holds_one_request_for_a_second(settings: Any, silent
         assert answer()[0] == 503
         return time.monotonic() - began
 
-    with ThreadPoolExecutor(16) as pool:
-        durations = sorted(pool.map(timed, range(48)))
-    assert durations[-2] < 0.9  # one of them checked again
-    assert durations[-1] < 3
+    began = time.monotonic()
+    with ThreadPoolExecutor(8) as pool:
+        durations = list(pool.map(timed, range(24)))
+    checks = sum(seconds > 0.9 for seconds in durations)
+    assert checks <= 1 + (time.monotonic() - began) / 2  # a check lasts a second, and so does its result
+    assert max(durations) < 5
 
 
 def test_a_flood_costs_one_check_a_second(settings: Any) -> None:

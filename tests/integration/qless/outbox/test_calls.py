@@ -448,7 +448,7 @@ def test_calls_succeed_during_an_outage_and_workers_deliver_them(server: Server)
     during = [add.delay(2)]
     start = time.perf_counter()
     during.append(add.delay(3))
-    assert time.perf_counter() - start < 0.05
+    assert time.perf_counter() - start < 0.5
     assert states() == ["waiting"] * 3
     with pytest.raises(StoreDown):
         Deliverer(client_now(), "default").run()
