@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import secrets
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,9 @@ pytest_plugins = ["tests.skips", "tests.dictionaries", "tests.pauses", "tests.tc
 # The folder of a site's shared dictionaries depends on its secret key. So each test run has a separate key, also for
 # the processes that it starts, and never meets the dictionaries of a demo site or of another run.
 settings.SECRET_KEY = os.environ["DJANGO_SECRET_KEY"] = f"tests-{secrets.token_hex(16)}"
+
+# A shell lets background processes ignore it, and the servers that a test ends by Ctrl-C would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes depends on what else the machine does.
 hypothesis.settings.register_profile("tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
