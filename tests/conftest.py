@@ -24,7 +24,9 @@ from django.db.models.signals import post_migrate
 
 from resty_django import circuit_breaker
 from resty_django.cache import mlcaches
+from resty_django.cache.circuit_breaker.breaker import StoreBreaker
 from resty_django.cache.mlcache import cache as cache_module
+from resty_django.processes.background import background
 from tests import processes
 
 if TYPE_CHECKING:
@@ -55,7 +57,11 @@ if settings.DATABASES["default"]["ENGINE"].endswith("sqlite3") and os.access(MEM
 
 @pytest.fixture(autouse=True)
 def _nothing_of_earlier_tests() -> None:
-    """Pages, checks and tags regard all caches and stores of the process, also those that an earlier test has left."""
+    """Pages, checks and tags regard all caches and stores of the process, also those that an earlier test has left.
+    Threads that it has left would log that the settings or stores of that test are gone."""
+    background.stop()
+    for breaker in circuit_breaker.breakers_of(StoreBreaker):
+        breaker.forget()
     mlcaches.clear()
     cache_module._live.clear()
     circuit_breaker._breakers.clear()
