@@ -39,7 +39,7 @@ pytest_plugins = ["tests.skips", "tests.dictionaries", "tests.pauses", "tests.tc
 # the processes that it starts, and never meets the dictionaries of a demo site or of another run.
 settings.SECRET_KEY = os.environ["DJANGO_SECRET_KEY"] = f"tests-{secrets.token_hex(16)}"
 
-# A shell lets background processes ignore it, and the servers that a test ends by Ctrl-C would inherit that.
+# A shell makes background processes ignore SIGINT, and the servers that a test ends by Ctrl-C would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes depends on what else the machine does.
